@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bert_keras.convert.families.family import Family
 from bert_keras.convert.families.table import FAMILIES
@@ -46,8 +46,8 @@ class Architecture:
     def row(self) -> Family:
         """The family, with the head's tensors among those of heads."""
         row = FAMILIES[self.family]
-        prefixes = self.head.prefixes if self.head else ()
-        return dataclasses.replace(row, head_prefixes=(*row.head_prefixes, *prefixes))
+        names = filter(None, (self.head.layer, self.head.norm, self.head.output) if self.head else ())
+        return dataclasses.replace(row, head_prefixes=(*row.head_prefixes, *(f"{name}." for name in names)))
 
     @property
     def title(self) -> str:
@@ -98,14 +98,15 @@ def architecture_of(model: Model, family: str | None = None) -> Architecture:
     if family is not None and family not in kin:
         titles = [FAMILIES[key].title for key in (name, family)]
         raise InputError(f"{model.name} is a {titles[0]}; it cannot be written as a {titles[1]}")
-    kind = type(model).__name__.removeprefix("Bert")
-    head = FAMILIES[family or name].task_heads.get(_CLASSES.get(kind, kind))
+    head = FAMILIES[family or name].task_heads.get(class_end(model))
     outputs = model.classifier.units if head else 0
     return Architecture(family or name, backbone.config, backbone.embedding_size, head, outputs)
 
 
-# Names of task models in `transformers`, where they differ.
-_CLASSES = {"ForRegression": "ForSequenceClassification", "ForSpanExtraction": "ForQuestionAnswering"}
+def class_end(model: Any) -> str:
+    """The end of the name of a task model's class in `transformers`."""
+    name = type(model).__name__.removeprefix("Bert")
+    return {"ForRegression": "ForSequenceClassification", "ForSpanExtraction": "ForQuestionAnswering"}.get(name, name)
 
 
 def check_written(architecture: Architecture) -> None:

@@ -15,17 +15,58 @@ from bert_keras.models.layers import (
     BertEmbeddings,
     Dense,
     EncoderLayer,
-    Pooler,
+    activation,
+    gelu_erf,
     has_kernel,
     in_blocks,
     initializer,
     layer_norm,
-    pooled,
 )
 from bert_keras.models.relative_positions import RelativePositions, rotary_table
 
 # Each layer draws its initial weights and dropout masks from its own range of seeds.
 SEEDS_PER_LAYER = 16
+
+
+# Functions of the pooler, the layer before the output layer of a head (`TaskSettings.head`); None: the encoder's
+# activation, then a layer normalisation, as in ModernBERT, whose layer has no bias if the encoder has none.
+HEADS: dict[str, Callable | None] = {
+    "tanh": ops.tanh,
+    "gelu": gelu_erf,
+    "relu": ops.relu,
+    "norm": None,
+    "norm_mean": None,  # of the mean of the tokens
+}
+
+
+class Pooler(Dense):
+    """A dense layer [H, H] with the function `HEADS[head]`."""
+
+    def __init__(self, config: BertConfig, head: str, seed: int, **kwargs):
+        has_norm, draw = HEADS[head] is None, initializer(config, seed)
+        function, use_bias = HEADS[head] or activation(config), config.use_bias or not has_norm
+        super().__init__(config.hidden_size, function, use_bias, kernel_initializer=draw, **kwargs)
+        self.norm = layer_norm(config, "norm") if has_norm else None
+
+    def build(self, input_shape):
+        super().build(input_shape)
+        if self.norm is not None:
+            self.norm.build((None, self.units))
+
+    def call(self, inputs, training=None):
+        x = super().call(inputs)
+        if self.norm is None:
+            return x
+        # Keras' layer fails on [B, H] with an unknown B.
+        return self.norm(x[:, None])[:, 0] if len(x.shape) == 2 else self.norm(x)
+
+
+def pooled(states, mask, pooling):
+    """One vector for each text: `mean` of the vectors [B, T, H] of its tokens (`mask` [B, T]), or that of the first."""
+    if pooling == "cls":
+        return states[:, 0]
+    # A matrix product: the padding's vectors are finite, and count nothing. A text of padding alone has the vector 0.
+    return ops.matmul(mask[:, None], states)[:, 0] / ops.maximum(ops.sum(mask, axis=1, keepdims=True), 1.0)
 
 
 def _rematerialized(layer: keras.layers.Layer) -> Callable:
@@ -106,7 +147,7 @@ class BertBackbone(ConfiguredModel):
         embeddings: embeddings shared with another model, which saves them; None makes new ones.
         embedding_size: E, the width of new embeddings; None: that of `config`. A dense layer without activation
             projects embeddings of another width to H (ELECTRA, ALBERT).
-        head: function of the pooler (`bert_keras.models.layers.HEADS`); `norm_mean` reads the mean of the tokens.
+        head: function of the pooler, a key of `HEADS`.
 
     Attributes, which are not saved, and which a training sets before its first call:
         rematerializes: computes what is inside an encoder layer again in the backward pass, instead of storing it.

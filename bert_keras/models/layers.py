@@ -64,52 +64,6 @@ def layer_norm(config: BertConfig, name: str) -> keras.layers.LayerNormalization
     return keras.layers.LayerNormalization(epsilon=config.layer_norm_eps, center=config.use_bias, name=name)
 
 
-class Pooler(Dense):
-    """A dense layer [H, H] before the output layer of a head: the pooler of the paper, or that of another family.
-
-    Args:
-        head: a key of `HEADS`: the function after the product. `norm`, ModernBERT's head, has the encoder's activation
-            and a layer normalisation, and no bias if the encoder has none.
-    """
-
-    def __init__(self, config: BertConfig, head: str, seed: int, **kwargs):
-        has_norm, after = head.startswith("norm"), HEADS[head] or activation(config)
-        use_bias = config.use_bias or not has_norm
-        draw = initializer(config, seed)
-        super().__init__(config.hidden_size, after, use_bias, kernel_initializer=draw, **kwargs)
-        self.norm = layer_norm(config, "norm") if has_norm else None
-
-    def build(self, input_shape):
-        super().build(input_shape)
-        if self.norm is not None:
-            self.norm.build((None, self.units))
-
-    def call(self, inputs, training=None):
-        x = super().call(inputs)
-        if self.norm is None:
-            return x
-        # Keras' layer fails on [B, H] with an unknown B.
-        return self.norm(x[:, None])[:, 0] if len(x.shape) == 2 else self.norm(x)
-
-
-# Names of heads (`TaskSettings.head`) -> activation of the pooler; None: the encoder's.
-HEADS: dict[str, Callable | None] = {
-    "tanh": keras.activations.tanh,
-    "gelu": gelu_erf,
-    "relu": keras.activations.relu,
-    "norm": None,
-    "norm_mean": None,
-}
-
-
-def pooled(states, mask, pooling):
-    """One vector for each text: `mean` of the vectors [B, T, H] of its tokens (`mask` [B, T]), or that of the first."""
-    if pooling == "cls":
-        return states[:, 0]
-    # A matrix product: the padding's vectors are finite, and count nothing. A text of padding alone has the vector 0.
-    return ops.matmul(mask[:, None], states)[:, 0] / ops.maximum(ops.sum(mask, axis=1, keepdims=True), 1.0)
-
-
 def in_blocks(x, size: int, with_neighbours: bool = False):
     """Cuts [B, A, T, D] into blocks of `size` tokens, [B, A, blocks, size, D]; zeros fill the last one.
 

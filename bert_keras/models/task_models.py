@@ -11,12 +11,12 @@ import functools
 import keras
 from keras import ops
 
-from bert_keras.models.backbone import SEEDS_PER_LAYER, BertBackbone, ConfiguredModel
+from bert_keras.models.backbone import SEEDS_PER_LAYER, BertBackbone, ConfiguredModel, pooled
 from bert_keras.models.bilm import BiLMBackbone
 from bert_keras.models.config import BertConfig
 from bert_keras.models.dropout import Dropout
 from bert_keras.models.feature_based import FeatureReader
-from bert_keras.models.layers import MASKED_SCORE, Dense, initializer, pooled
+from bert_keras.models.layers import MASKED_SCORE, Dense, initializer
 from bert_keras.models.left_to_right import BiLSTM
 
 # Before the output layer; run_classifier.py hard-codes keep_prob=0.9, independent of the configuration.

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 
-@dataclasses.dataclass(frozen=True)
-class TaskHead:
+class TaskHead(NamedTuple):
     """A head in Hugging Face's files.
 
     Attributes:
         output: the output layer. Of choices it has a bias there, which changes no answer and is not read.
         layer: the layer before it, the pooler here; "": there is none.
-        functions: what that layer can compute (`bert_keras.models.layers.HEADS`). Of two, `classifier_pooling` of
+        functions: what that layer can compute (`bert_keras.models.backbone.HEADS`). Of two, `classifier_pooling` of
             `config.json` is `cls` with the first and `mean` with the second.
         norm: the layer normalisation of that layer; "": there is none.
         must_be: fields of `config.json` whose other values mean another function.
@@ -24,21 +22,11 @@ class TaskHead:
     layer: str = ""
     functions: tuple[str, ...] = ("tanh",)
     norm: str = ""
-    must_be: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-
-    @property
-    def prefixes(self) -> tuple[str, ...]:
-        """Of its tensors."""
-        return tuple(f"{name}." for name in (self.layer, self.norm, self.output) if name)
+    must_be: Mapping[str, Any] = {}
 
 
 def task_heads(sequences: TaskHead, choices: TaskHead | None = None) -> dict[str, TaskHead]:
-    """The heads of a family by the end of the class's name; nothing is between encoder and labels of tokens or spans.
-
-    Args:
-        sequences: of labels, and of numbers, for texts.
-        choices: None: as of sequences.
-    """
+    """The heads of a family by the end of the class's name; choices have that of sequences, or their own."""
     of_tokens = {"ForTokenClassification": TaskHead(), "ForQuestionAnswering": TaskHead("qa_outputs")}
     return {"ForSequenceClassification": sequences, "ForMultipleChoice": choices or sequences, **of_tokens}
 

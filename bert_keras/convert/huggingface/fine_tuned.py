@@ -11,10 +11,11 @@ class                          task here, unless `--task` names another one of i
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from bert_keras.convert.architecture import Architecture
+from bert_keras import files
+from bert_keras.convert.architecture import Architecture, class_end
 from bert_keras.convert.families.table import FAMILIES
 from bert_keras.errors import InputError
 from bert_keras.tasks.settings import TaskSettings
@@ -23,15 +24,8 @@ from bert_keras.tasks.table import Task, task_of
 if TYPE_CHECKING:
     from bert_keras.convert.model_folder import ModelFolder
 
-# The end of the class's name, by type of task.
-_CLASSES = {
-    "classification": "ForSequenceClassification",
-    "regression": "ForSequenceClassification",
-    "tagging": "ForTokenClassification",
-    "span": "ForQuestionAnswering",
-    "multiple_choice": "ForMultipleChoice",
-}
 _TASKS = {"ForTokenClassification": "ner", "ForQuestionAnswering": "squad1.1", "ForMultipleChoice": "swag"}
+_LABELLED = ("classification", "tagging")
 # Tokens that `transformers`' pipeline of questions reads at once, and its longest answer.
 _SPAN_LENGTH, _ANSWER_LENGTH = 384, 15
 
@@ -45,18 +39,18 @@ class FineTuned(NamedTuple):
     why_not: str = ""
 
 
-def read_fine_tuned(path: str, fields: dict[str, Any], architecture: Architecture, length: int) -> FineTuned:
+def read_fine_tuned(path: str, architecture: Architecture, length: int, names: Collection[str]) -> FineTuned:
     """The task of a model.
 
     Args:
         path: of `config.json`.
-        fields: of that file.
         length: tokens of a text that the model reads.
+        names: of its tensors beside the encoder.
 
     Raises:
         InputError: the ids of labels are not 0, 1, ..., or the head computes another function.
     """
-    heads = FAMILIES[architecture.family].task_heads
+    fields, heads = files.read_json(path), FAMILIES[architecture.family].task_heads
     name = str((fields.get("architectures") or [""])[0])
     end = next(filter(name.endswith, heads), "")
     if not end:
@@ -67,34 +61,31 @@ def read_fine_tuned(path: str, fields: dict[str, Any], architecture: Architectur
             raise InputError(f"{path}: {field} is {fields[field]!r}; supported: {value!r}")
     if problem == "multi_label_classification" or (problem == "regression" and len(labels) > 1):
         return FineTuned(architecture, why_not=f", since problem_type is {problem}, with {len(labels)} outputs")
-    task = task_of(_TASKS.get(end) or _task_of_texts(labels, "sentence_transformers" in fields))
-    if task.kind in ("classification", "tagging"):
-        task = dataclasses.replace(task, labels=labels)
-    function = head.functions[len(head.functions) > 1 and fields.get("classifier_pooling") == "mean"]
+    is_pair = "sentence_transformers" in fields or any("entail" in label.lower() for label in labels)
+    task = task_of(_TASKS.get(end, f"text{'-pair' * is_pair}{'-score' * (len(labels) == 1)}"))
+    task = dataclasses.replace(task, labels=labels if task.kind in _LABELLED else ())
+    function: Any = head.functions[len(head.functions) > 1 and fields.get("classifier_pooling") == "mean"]
     settings = TaskSettings(length, head=function if head.layer else "")
     if task.kind == "span":
-        shorter = min(length, _SPAN_LENGTH)
-        lengths = {"doc_stride": min(settings.doc_stride, shorter // 2), "max_answer_length": _ANSWER_LENGTH}
-        lengths["max_query_length"] = min(settings.max_query_length, shorter // 4)
-        settings = dataclasses.replace(settings, max_seq_length=shorter, **lengths)
+        length = min(length, _SPAN_LENGTH)
+        stride, question = min(settings.doc_stride, length // 2), min(settings.max_query_length, length // 4)
+        settings = TaskSettings(
+            length, doc_stride=stride, max_query_length=question, max_answer_length=_ANSWER_LENGTH, head=settings.head
+        )
     outputs = 2 if task.kind == "span" else len(task.labels) or 1
-    return FineTuned(dataclasses.replace(architecture, head=head, outputs=outputs), task, settings)
+    tuned = dataclasses.replace(architecture, head=head, outputs=outputs)
+    if not all(name.startswith(tuned.row.head_prefixes) for name in names):
+        return FineTuned(architecture, why_not=", since its class has other tensors")
+    return FineTuned(tuned, task, settings)
 
 
 def _labels(path: str, fields: dict[str, Any]) -> tuple[str, ...]:
-    stored = fields.get("id2label")
-    if stored is None:
-        return tuple(f"LABEL_{number}" for number in range(fields.get("num_labels", 2)))
+    stored = fields.get("id2label") or {number: f"LABEL_{number}" for number in range(fields.get("num_labels", 2))}
     try:
         by_id = {int(number): str(label) for number, label in stored.items()}
         return tuple(by_id[number] for number in range(len(stored)))
     except (AttributeError, ValueError, KeyError) as error:
         raise InputError(f"{path}: id2label is {stored!r}; it must have a label for each of 0, 1, ...") from error
-
-
-def _task_of_texts(labels: Sequence[str], is_pair: bool = False) -> str:
-    is_pair = is_pair or any("entail" in label.lower() for label in labels)
-    return f"text{'-pair' * is_pair}{'-score' * (len(labels) == 1)}"
 
 
 def as_task(folder: ModelFolder, name: str) -> ModelFolder:
@@ -109,9 +100,8 @@ def as_task(folder: ModelFolder, name: str) -> ModelFolder:
     if before is None or task.kind != before.kind:
         its = f"for {before.kind}" if before else "not fine-tuned"
         raise InputError(f"{folder.path}: --task {name} is for {task.kind}, but the model is {its}")
-    labels = before.labels
-    if len(labels) == len(task.labels) and all(label.startswith("LABEL_") for label in labels):
-        labels = task.labels
+    has_names = not all(label.startswith("LABEL_") for label in before.labels)
+    labels = before.labels if has_names or len(before.labels) != len(task.labels) else task.labels
     if task.labels and sorted(labels) != sorted(task.labels):
         raise InputError(
             f"{folder.path}: --task {name} has the labels {', '.join(task.labels)}, but the model {', '.join(labels)}; "
@@ -130,22 +120,21 @@ def fine_tuned_fields(folder: ModelFolder, architecture: Architecture) -> dict[s
     if task is None or settings is None:
         return {}
     function = settings.on_encoder["head"]
-    setting = f"task.features={settings.features}" if settings.features else f"task.head={function}"
-    setting = "task.bilstm=true" if settings.bilstm else setting
-    is_plain = not (settings.bilstm or settings.features)
-    if head is None or not is_plain or (head.layer and function not in head.functions):
-        only = f"; a fine-tuning with --set task.head={head.functions[0]} can be written" if head and is_plain else ""
+    further = [f"task.{name}" for name in ("bilstm", "features") if getattr(settings, name)]
+    if head is None or further or (head.layer and function not in head.functions):
+        remedy = f", fine-tune it with --set task.head={head.functions[0]}," if head and not further else ""
         raise InputError(
-            f"{folder.path or 'the model'}: transformers has no {architecture.title} for {task.name} with {setting}: "
-            f"keep it as bert-tfx{only}; the encoder alone, in Python: bert_keras.export(bert_keras.from_checkpoint("
-            f"{folder.path!r}).without_task(), 'NEW', 'hf')"
+            f"{folder.path or 'the model'}: transformers has no {architecture.title} for {task.name} with "
+            f"{further[0] if further else f'task.head={function}'}: keep it as bert-tfx{remedy} or write the encoder "
+            f"alone, in Python: bert_keras.export(bert_keras.from_checkpoint({folder.path!r}).without_task(), "
+            "'NEW', 'hf')"
         )
-    fields: dict[str, Any] = {"architectures": [FAMILIES[architecture.family].class_stem + _CLASSES[task.kind]]}
+    fields: dict[str, Any] = {"architectures": [architecture.row.class_stem + class_end(folder.model)]}
     if len(head.functions) > 1:
         fields["classifier_pooling"] = "mean" if function == head.functions[1] else "cls"
     if task.kind in ("classification", "regression"):
         fields["problem_type"] = "regression" if task.kind == "regression" else "single_label_classification"
-    if labels := task.labels or ("LABEL_0",) * (task.kind == "regression"):
+    if labels := task.labels if task.kind in _LABELLED else ("LABEL_0",) * (task.kind == "regression"):
         fields["id2label"] = {str(number): label for number, label in enumerate(labels)}
         fields["label2id"] = {label: number for number, label in enumerate(labels)}
     return fields

@@ -79,16 +79,11 @@ def read_huggingface(directory: str, cased: bool | None = None) -> ModelFolder:
     length = read_length(directory, positions)
     with contextlib.ExitStack() as files:
         tensors, file, unknown = open_tensors(directory, architecture.row, files)
-        tuned, head_left_out = FineTuned(architecture), ""
+        tuned = FineTuned(architecture)
         if unknown:
-            fields = files_.read_json(config_path)
-            tuned = read_fine_tuned(config_path, fields, architecture, length or positions)
-            tensors, _, unknown = open_tensors(directory, tuned.architecture.row, files)
-            if unknown:
-                tuned = FineTuned(architecture, why_not=tuned.why_not or ", since its class has other tensors")
-                tensors, _, unknown = open_tensors(directory, architecture.row, files)
-            head_left_out = weight_copy.head_left_out(unknown, file, tuned.why_not)
-        architecture = tuned.architecture
+            tuned = read_fine_tuned(config_path, architecture, length or positions, unknown)
+            architecture = tuned.architecture
+            tensors, _, unknown = open_tensors(directory, architecture.row, files)
         stored = canonical(tensors, architecture.row, reads=False)
         parts = {weight.part for weight in weight_copy.check_tensors(architecture, "huggingface", stored, file)}
     _check_head(architecture, parts, config_path)
@@ -105,7 +100,7 @@ def read_huggingface(directory: str, cased: bool | None = None) -> ModelFolder:
         max_seq_length=length,
         task=tuned.task,
         settings=tuned.settings,
-        head_left_out=head_left_out,
+        head_left_out=weight_copy.head_left_out(unknown, file, tuned.why_not),
         notes=(*not_read, *notes),
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
@@ -16,70 +16,62 @@ if TYPE_CHECKING:
 CARD_FILE = "README.md"
 # Of a pushed version (`components.pusher.lineage`).
 _LINEAGE = os.path.join("assets.extra", "lineage.json")
-# The hub's names of tasks' data.
+# The hub's names of the data of tasks, and of readers of several tasks' files.
 _DATASETS = {
-    **dict.fromkeys(("mnli", "qqp", "qnli", "mrpc", "rte", "wnli", "sts-b", "sst-2", "cola"), "nyu-mll/glue"),
+    "glue": "nyu-mll/glue",
     "imdb": "stanfordnlp/imdb",
     "ag-news": "fancyzhx/ag_news",
     "swag": "allenai/swag",
     "squad1.1": "rajpurkar/squad",
     "squad2.0": "rajpurkar/squad_v2",
 }
-# By the end of the class's name: the hub's name of what it does, and a call; NAME is the folder.
-_TEXT = 'pipeline("text-classification", "NAME")({})'
-_USES = {
-    "ForSequenceClassification": ("text-classification", _TEXT.format('"A text."')),
-    "ForTokenClassification": ("token-classification", 'pipeline("token-classification", "NAME")("A text.")'),
-    "ForQuestionAnswering": ("question-answering", 'AutoModelForQuestionAnswering.from_pretrained("NAME")'),
-    "ForMultipleChoice": ("multiple-choice", 'AutoModelForMultipleChoice.from_pretrained("NAME")'),
-    "ForMaskedLM": ("fill-mask", 'pipeline("fill-mask", "NAME")("A MASK.")'),
-    "ForPreTraining": ("feature-extraction", 'AutoModel.from_pretrained("NAME")'),
-    "Model": ("feature-extraction", 'AutoModel.from_pretrained("NAME")'),
+# The hub's names of what classes do, by the end of their name; of others `feature-extraction`.
+_TAGS = {
+    "ForSequenceClassification": "text-classification",
+    "ForTokenClassification": "token-classification",
+    "ForQuestionAnswering": "question-answering",
+    "ForMultipleChoice": "multiple-choice",
+    "ForMaskedLM": "fill-mask",
 }
+_NO_PIPELINE = ("ForQuestionAnswering", "ForMultipleChoice")
 
 
 def model_card(folder: ModelFolder, class_name: str, name: str) -> str:
-    """The file's content.
-
-    Args:
-        class_name: the model's class in `transformers`.
-        name: of the folder.
-    """
-    path = os.path.join(folder.path, _LINEAGE)
+    """The file's content, of a model with the class `class_name` in `transformers`; `name` is the folder's."""
+    path, task, title = os.path.join(folder.path, _LINEAGE), folder.task, folder.architecture.title
     lineage = files.read_json(path) if folder.path and os.path.exists(path) else {}
-    end = next(end for end in _USES if class_name.endswith(end))
-    tag, use = _USES[end]
-    task, config, origin = folder.task, folder.config, (folder.origin or {}).get("name", "")
-    if task and task.pair and end == "ForSequenceClassification":
-        use = _TEXT.format('{"text": "A text.", "text_pair": "Another text."}')
-    known = task.metrics if task else lineage.get("scores", {})
-    scores = {key: lineage["scores"][key] for key in known if lineage.get("scores", {}).get(key) is not None}
-    licence, fields = lineage.get("licence") or "", {"library_name": "transformers", "pipeline_tag": tag}
-    fields |= {"tags": [folder.architecture.family, "bert-tfx"], "language": lineage.get("language")}
-    fields |= {"license": licence if re.fullmatch("[a-z0-9.-]+", licence) else None}
-    fields |= {"base_model": origin if re.fullmatch(r"[\w.-]+", origin) else None}
-    if folder.embedding.pooling != "none":
-        fields |= {"library_name": "sentence-transformers", "pipeline_tag": "sentence-similarity"}
-        use = 'SentenceTransformer("NAME").encode(["A text."])'
+    licence, origin = lineage.get("licence") or "", (folder.origin or {}).get("name", "")
+    end = next(filter(class_name.endswith, _TAGS), "")
+    fields: dict[str, Any] = {
+        "library_name": "transformers",
+        "pipeline_tag": _TAGS.get(end, "feature-extraction"),
+        "tags": [folder.family, "bert-tfx"],
+        "language": lineage.get("language"),
+        "license": licence if re.fullmatch("[a-z0-9.-]+", licence) else None,
+        "base_model": origin if re.fullmatch(r"[\w.-]+", origin) else None,
+    }
+    scores = {key: value for key, value in lineage.get("scores", {}).items() if value is not None}
+    if task:
+        scores = {key: scores[key] for key in task.metrics if key in scores}
+        title += f" fine-tuned for `{task.name}`" + (
+            f", with the labels {', '.join(task.labels)}" if task.labels else ""
+        )
     if scores:
         data = task.name if task else "held-out text"
-        results = [{"type": key, "value": round(float(value), 6)} for key, value in scores.items()]
-        result = {"task": {"type": tag}, "dataset": {"type": data, "name": data}, "metrics": results}
-        fields |= {"metrics": list(scores), "model-index": [{"name": name, "results": [result]}]}
-        fields |= {"datasets": [_DATASETS[data]] if data in _DATASETS else None}
-    metadata = yaml.safe_dump({key: value for key, value in fields.items() if value}, allow_unicode=True)
-    goal = f" fine-tuned for `{task.name}`" if task else ""
-    sizes = f"{config.num_hidden_layers} layers of width {config.hidden_size}, {config.vocab_size:,} tokens"
-    library = "sentence_transformers" if use.startswith("Sent") else "transformers"
-    text = [f"# {name}", f"{folder.architecture.title}{goal}: {sizes}. Written by bert-tfx."]
-    text += [f"Weights began as `{origin}`."] if origin else []
-    text += [f"Labels: {', '.join(task.labels)}."] if task and task.labels else []
-    text += [f"Licence of the text that it was trained on: {licence}."] if licence else []
+        metrics = [{"type": key, "value": float(value)} for key, value in scores.items()]
+        result = {"task": {"type": fields["pipeline_tag"]}, "dataset": {"type": data, "name": data}, "metrics": metrics}
+        fields |= {"metrics": [*scores], "model-index": [{"name": name, "results": [result]}]}
+        fields["datasets"] = [known for key in (data, task and task.reader) if (known := _DATASETS.get(key or ""))]
+    use = f"from transformers import pipeline\n\nmodel = pipeline({fields['pipeline_tag']!r}, {name!r})"
+    if end in _NO_PIPELINE:
+        use = f"from transformers import AutoModel{end}\n\nmodel = AutoModel{end}.from_pretrained({name!r})"
+    if folder.embedding.pooling != "none":
+        fields |= {"library_name": "sentence-transformers", "pipeline_tag": "sentence-similarity"}
+        use = f"from sentence_transformers import SentenceTransformer\n\nmodel = SentenceTransformer({name!r})"
+    facts = [f"# {name}", f"{title}. Written by bert-tfx" + f", from weights of `{origin}`" * bool(origin) + "."]
+    facts += [f"Licence of the text that it was trained on: {licence}."] * bool(licence)
     if scores:
-        rows = "\n".join(f"| {key} | {value:.4g} |" for key, value in scores.items())
-        text.append(f"Scores of the gate, on held-out data:\n\n| score | value |\n|---|---|\n{rows}")
-    tokenizer = folder.tokenizer
-    mask = tokenizer.vocabulary[tokenizer.mask_id] if tokenizer else "[MASK]"
-    call = use.replace("NAME", name).replace("MASK", mask)
-    text.append(f"```python\nfrom {library} import {use.split('.')[0].split('(')[0]}\n\nprint({call})\n```")
-    return f"---\n{metadata}---\n\n" + "\n\n".join(text) + "\n"
+        rows = [f"| {key} | {value:.4g} |" for key, value in scores.items()]
+        facts.append("\n".join(["| score on held-out data | |", "|---|---|", *rows]))
+    metadata = yaml.safe_dump({key: value for key, value in fields.items() if value}, allow_unicode=True)
+    return f"---\n{metadata}---\n\n" + "\n\n".join([*facts, f"```python\n{use}\n```"]) + "\n"

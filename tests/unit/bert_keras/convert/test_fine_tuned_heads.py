@@ -245,25 +245,25 @@ def test_labels_that_do_not_fit_are_refused(fields, says, tmp_path):
             "electra",
             "text",
             TaskSettings(16),
-            "no ELECTRA for text with task.head=tanh: .* --set task.head=gelu can be",
+            "no ELECTRA for text with task.head=tanh: .* --set task.head=gelu, or write",
         ),
         (
             "modernbert",
             "ner",
             TaskSettings(16),
-            "no ModernBERT for ner with task.head=tanh: .* --set task.head=norm can",
+            "no ModernBERT for ner with task.head=tanh: .* --set task.head=norm, or",
         ),
         (
             "bert",
             "text",
             TaskSettings(16, bilstm=True),
-            "no BERT for text with task.bilstm=true: keep it as bert-tfx; the",
+            "no BERT for text with task.bilstm: keep it as bert-tfx or write the",
         ),
         (
             "bert",
             "text",
             TaskSettings(16, features="embeddings"),
-            "no BERT for text with task.features=embeddings: keep",
+            "no BERT for text with task.features: keep",
         ),
     ],
 )
@@ -292,11 +292,10 @@ def test_the_card_has_the_hubs_metadata_and_the_scores_of_the_gate(tmp_path):
     folder = dataclasses.replace(folder, path=str(tmp_path), origin={"format": "hf", "name": "bert-base-uncased"})
     export(folder, str(tmp_path / "my-model"), "hf")
     _, metadata, text = (tmp_path / "my-model/README.md").read_text().split("---\n", 2)
-    task = {"type": "text-classification"}
-    results = {
-        "task": task,
+    result = {
+        "task": {"type": "text-classification"},
         "dataset": {"type": "sts-b", "name": "sts-b"},
-        "metrics": [{"type": "spearman", "value": 0.876543}],
+        "metrics": [{"type": "spearman", "value": 0.87654321}],
     }
     assert yaml.safe_load(metadata) == {
         "base_model": "bert-base-uncased",
@@ -305,9 +304,9 @@ def test_the_card_has_the_hubs_metadata_and_the_scores_of_the_gate(tmp_path):
         "library_name": "transformers",
         "license": "mit",
         "metrics": ["spearman"],
-        "model-index": [{"name": "my-model", "results": [results]}],
+        "model-index": [{"name": "my-model", "results": [result]}],
         "pipeline_tag": "text-classification",
         "tags": ["bert", "bert-tfx"],
     }
-    assert "fine-tuned for `sts-b`: 2 layers of width 8, " in text and "| spearman | 0.8765 |" in text
-    assert 'pipeline("text-classification", "my-model")({"text": "A text.", "text_pair": "Another text."})' in text
+    assert "BERT fine-tuned for `sts-b`. Written by bert-tfx, from weights of `bert-base-uncased`." in text
+    assert "| spearman | 0.8765 |" in text and "model = pipeline('text-classification', 'my-model')" in text
