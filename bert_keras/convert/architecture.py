@@ -6,9 +6,8 @@ import dataclasses
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
-from bert_keras.convert.families.family import Family
+from bert_keras.convert.families.family import Family, TaskHead
 from bert_keras.convert.families.table import FAMILIES
-from bert_keras.convert.families.task_head import TaskHead
 from bert_keras.convert.families.weight import Weight
 from bert_keras.convert.weight_map import weights, with_task_head
 from bert_keras.errors import InputError

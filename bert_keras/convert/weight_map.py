@@ -13,8 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from bert_keras.convert.families.family import Family
-from bert_keras.convert.families.task_head import TaskHead
+from bert_keras.convert.families.family import Family, TaskHead
 from bert_keras.convert.families.weight import Stored, Weight
 from bert_keras.models.config import BertConfig, Part
 

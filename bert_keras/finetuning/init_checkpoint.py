@@ -47,8 +47,8 @@ def read_init(directory: str, cased: bool | None = None, task: Task | None = Non
     folder = read_folder(directory, cased)
     if task is None or not continues(folder, task):
         folder = folder.without_task()
-    elif task.labels:
-        notify(f"{directory}: its output layer is trained on, since its labels are those of the rows")
+    else:
+        notify(f"{directory}: its output layer is trained on: the type and the labels of the task are the same")
     for remark in folder.remarks:
         notify(remark)
     tokenizer = folder.known_tokenizer()

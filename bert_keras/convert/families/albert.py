@@ -5,8 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from bert_keras.convert.families.family import Family, plain_fields
-from bert_keras.convert.families.task_head import TaskHead, task_heads
+from bert_keras.convert.families.family import Family, TaskHead, plain_fields, task_heads
 from bert_keras.convert.weight_map import bert_heads
 from bert_keras.errors import InputError
 from bert_keras.tokenizers.protocol import SENTENCEPIECE, WORDPIECE

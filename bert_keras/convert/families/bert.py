@@ -1,7 +1,6 @@
 """BERT (arXiv 1810.04805)."""
 
-from bert_keras.convert.families.family import Family, KerasHubClass
-from bert_keras.convert.families.task_head import TaskHead, task_heads
+from bert_keras.convert.families.family import Family, KerasHubClass, TaskHead, task_heads
 from bert_keras.convert.weight_map import bert_heads
 from bert_keras.tokenizers.protocol import SENTENCEPIECE, WORDPIECE
 

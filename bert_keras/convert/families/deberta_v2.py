@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from bert_keras.convert.families.family import Family, plain_but_for, plain_fields
-from bert_keras.convert.families.task_head import TaskHead, task_heads
+from bert_keras.convert.families.family import Family, TaskHead, plain_but_for, plain_fields, task_heads
 from bert_keras.convert.weight_map import bert_heads, discriminator_head
 from bert_keras.models.config import BertConfig
 from bert_keras.tokenizers.protocol import BYTE_BPE, SENTENCEPIECE, WORDPIECE

@@ -5,8 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from bert_keras.convert.families.family import Family, check_plain
-from bert_keras.convert.families.task_head import TaskHead, task_heads
+from bert_keras.convert.families.family import Family, TaskHead, check_plain, task_heads
 from bert_keras.convert.weight_map import bert_heads
 from bert_keras.errors import InputError
 from bert_keras.tokenizers.protocol import WORDPIECE

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from bert_keras.convert.families.family import Family, KerasHubClass, plain_fields
-from bert_keras.convert.families.task_head import TaskHead, task_heads
+from bert_keras.convert.families.family import Family, KerasHubClass, TaskHead, plain_fields, task_heads
 from bert_keras.convert.weight_map import electra_heads
 from bert_keras.tokenizers.protocol import BYTE_BPE, SENTENCEPIECE, WORDPIECE
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bert_keras.errors import InputError
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from bert_keras.convert.families.task_head import TaskHead
     from bert_keras.convert.families.weight import StoredTensor, Weight
     from bert_keras.models.config import BertConfig, HiddenAct
     from bert_keras.tokenizers.protocol import Tokenizer
@@ -57,6 +56,36 @@ class KerasHubClass:
     masked_lm: str | None = None
 
 
+class TaskHead(NamedTuple):
+    """A head in Hugging Face's files.
+
+    Attributes:
+        output: the output layer. Of choices it has a bias there, which changes no answer and is not read.
+        layer: the layer before it, the pooler here; "": there is none.
+        functions: what that layer can compute (`bert_keras.models.backbone.HEADS`). Of two, `classifier_pooling` of
+            `config.json` is `cls` with the first and `mean` with the second.
+        norm: the layer normalisation of that layer; "": there is none.
+        must_be: fields of `config.json` whose other values mean another function.
+    """
+
+    output: str = "classifier"
+    layer: str = ""
+    functions: tuple[str, ...] = ("tanh",)
+    norm: str = ""
+    must_be: Mapping[str, Any] = {}
+
+
+def task_heads(sequences: TaskHead, choices: TaskHead | None = None) -> dict[str, TaskHead]:
+    """The heads of a family by the end of the class's name; choices have that of sequences, or their own."""
+    of_tokens = {"ForTokenClassification": TaskHead(), "ForQuestionAnswering": TaskHead("qa_outputs")}
+    return {"ForSequenceClassification": sequences, "ForMultipleChoice": choices or sequences, **of_tokens}
+
+
+def roberta_task_heads(pooler: str) -> dict[str, TaskHead]:
+    """RoBERTa's: sequences have a dense layer of the head's own, choices the encoder's `pooler`."""
+    return task_heads(TaskHead("classifier.out_proj", "classifier.dense"), TaskHead(layer=pooler))
+
+
 @dataclasses.dataclass(frozen=True)
 class Family:
     """A row of the table of families.
@@ -87,7 +116,7 @@ class Family:
             and the tokenizer; InputError if the family has no such encoder.
         tensors_here: the tensors of a file of Hugging Face's, one for each weight.
         tensors_there: the inverse.
-        task_heads: the heads of fine-tuned models (`families.task_head.task_heads`).
+        task_heads: the heads of fine-tuned models (`task_heads`).
         only_fast_tokenizer: whether `transformers` has the tokenizer as `tokenizer.json` alone.
         has_segments: whether the texts of a pair may differ in their segments, as the tokenizer's format says.
         masked_lm_only: whether its pre-training trains neither pooler nor next-sentence head.

@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_keras.convert.families.family import Family, plain_but_for
-from bert_keras.convert.families.task_head import TaskHead, task_heads
+from bert_keras.convert.families.family import Family, TaskHead, plain_but_for, task_heads
 from bert_keras.convert.families.weight import StoredTensor
 from bert_keras.convert.weight_map import bert_heads
 from bert_keras.models.config import BertConfig

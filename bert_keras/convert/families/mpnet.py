@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from bert_keras.convert.families.family import Family, plain_but_for
+from bert_keras.convert.families.family import Family, plain_but_for, roberta_task_heads
 from bert_keras.convert.families.roberta import ROBERTA
-from bert_keras.convert.families.task_head import roberta_task_heads
 from bert_keras.convert.weight_map import roberta_heads
 from bert_keras.tokenizers.protocol import WORDPIECE
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from bert_keras.convert.families.family import Family, KerasHubClass, plain_fields
-from bert_keras.convert.families.task_head import roberta_task_heads
+from bert_keras.convert.families.family import Family, KerasHubClass, plain_fields, roberta_task_heads
 from bert_keras.convert.weight_map import roberta_heads
 from bert_keras.tokenizers.protocol import BYTE_BPE, SENTENCEPIECE, WORDPIECE
 

@@ -1,11 +1,7 @@
 """The task of a fine-tuned model: from the class and the labels in `config.json`, and back.
 
-class                          task here, unless `--task` names another one of its type
-...ForSequenceClassification   text, with one label text-score; text-pair, text-pair-score if labels name entailment
-                               or the model is a cross-encoder
-...ForTokenClassification      ner
-...ForQuestionAnswering        squad1.1, with the lengths of `transformers`' pipeline
-...ForMultipleChoice           swag
+Sequence classification is the task text, with one label text-score; text-pair or text-pair-score if the labels name
+entailment, or the model is a cross-encoder. `--task` names another one of its type.
 """
 
 from __future__ import annotations
@@ -40,12 +36,7 @@ class FineTuned(NamedTuple):
 
 
 def read_fine_tuned(path: str, architecture: Architecture, length: int, names: Collection[str]) -> FineTuned:
-    """The task of a model.
-
-    Args:
-        path: of `config.json`.
-        length: tokens of a text that the model reads.
-        names: of its tensors beside the encoder.
+    """The task of the model with the `config.json` at `path`, of `length` tokens; `names` are its head's tensors.
 
     Raises:
         InputError: the ids of labels are not 0, 1, ..., or the head computes another function.
@@ -68,10 +59,8 @@ def read_fine_tuned(path: str, architecture: Architecture, length: int, names: C
     settings = TaskSettings(length, head=function if head.layer else "")
     if task.kind == "span":
         length = min(length, _SPAN_LENGTH)
-        stride, question = min(settings.doc_stride, length // 2), min(settings.max_query_length, length // 4)
-        settings = TaskSettings(
-            length, doc_stride=stride, max_query_length=question, max_answer_length=_ANSWER_LENGTH, head=settings.head
-        )
+        question = min(settings.max_query_length, length // 4)
+        settings = TaskSettings(length, max_query_length=question, max_answer_length=_ANSWER_LENGTH, head=settings.head)
     outputs = 2 if task.kind == "span" else len(task.labels) or 1
     tuned = dataclasses.replace(architecture, head=head, outputs=outputs)
     if not all(name.startswith(tuned.row.head_prefixes) for name in names):
@@ -98,8 +87,8 @@ def as_task(folder: ModelFolder, name: str) -> ModelFolder:
     """
     task, before = task_of(name), folder.task
     if before is None or task.kind != before.kind:
-        its = f"for {before.kind}" if before else "not fine-tuned"
-        raise InputError(f"{folder.path}: --task {name} is for {task.kind}, but the model is {its}")
+        its = before.kind if before else "no task"
+        raise InputError(f"{folder.path}: --task {name} is for {task.kind}, but the model is for {its}")
     has_names = not all(label.startswith("LABEL_") for label in before.labels)
     labels = before.labels if has_names or len(before.labels) != len(task.labels) else task.labels
     if task.labels and sorted(labels) != sorted(task.labels):

@@ -17,14 +17,7 @@ CARD_FILE = "README.md"
 # Of a pushed version (`components.pusher.lineage`).
 _LINEAGE = os.path.join("assets.extra", "lineage.json")
 # The hub's names of the data of tasks, and of readers of several tasks' files.
-_DATASETS = {
-    "glue": "nyu-mll/glue",
-    "imdb": "stanfordnlp/imdb",
-    "ag-news": "fancyzhx/ag_news",
-    "swag": "allenai/swag",
-    "squad1.1": "rajpurkar/squad",
-    "squad2.0": "rajpurkar/squad_v2",
-}
+_DATASETS = {"glue": "nyu-mll/glue", "squad1.1": "rajpurkar/squad", "squad2.0": "rajpurkar/squad_v2"}
 # The hub's names of what classes do, by the end of their name; of others `feature-extraction`.
 _TAGS = {
     "ForSequenceClassification": "text-classification",
