@@ -164,6 +164,8 @@ def test_parts_of_a_batch_drop_out_differently(examples):
     one = {name: value[:1] for name, value in twice.items()}
     losses = [float(run.steps._gradients(one, totals, tf.constant(n, tf.int64))[0]["mlm_nll"]) for n in (0, 1, 0)]
     assert losses[0] == losses[2] != losses[1]
+    both = float(run.steps._accumulated(twice, totals, tf.constant(0, tf.int64))[0]["mlm_nll"])
+    assert both == pytest.approx(losses[0] + losses[1], rel=1e-5) != pytest.approx(2 * losses[0], rel=1e-5)
 
 
 def test_a_batch_ramp_reads_every_example_once(examples):
