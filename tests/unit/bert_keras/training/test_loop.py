@@ -295,3 +295,5 @@ def test_an_infinite_loss_stops_with_the_step_and_the_rate(examples, tmp_path):
 def test_an_indivisible_batch_size_is_refused(examples, tmp_path):
     with pytest.raises(ValueError, match=r"training\.train_batch_size is 15, which does not divide over 2 devices"):
         loop(examples, tmp_path, strategy="mirrored", train_batch_size=15)
+    with pytest.raises(ValueError, match=r"gradient_accumulation_steps=3; give a multiple of 3$"):
+        loop(examples, tmp_path, gradient_accumulation_steps=3)
