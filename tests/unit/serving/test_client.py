@@ -42,6 +42,12 @@ def test_the_other_signatures(client: Client) -> None:
     assert {name: array.tolist() for name, array in answer.items()} == {"whole": [2]}
 
 
+def test_labels_come_with_the_likeliest_first(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    outputs = {"labels": [[b"bad", b"good"], [b"bad", b"good"]], "scores": [[0.25, 0.75], [0.5, 0.5]]}
+    monkeypatch.setattr(client, "predict", lambda inputs: outputs)
+    assert client.classify(["a", "b"]) == [[("good", 0.75), ("bad", 0.25)], [("bad", 0.5), ("good", 0.5)]]
+
+
 def test_strings_are_sent_unchanged(client: Client) -> None:
     # A command line that is not UTF-8, as Python decodes it; and text with a NUL at its end.
     typed = b"caf\xe9 [MASK]".decode(errors="surrogateescape")

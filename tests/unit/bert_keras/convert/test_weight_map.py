@@ -1,9 +1,11 @@
 """The table of names is the model's, and loads without a framework."""
 
+import dataclasses
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from bert_keras.convert.architecture import Architecture
@@ -40,6 +42,15 @@ def test_transposed_weights():
     for weight in WEIGHTS:
         assert weight.huggingface.transposed == weight.path.endswith("/kernel")
         assert weight.tf1.transposed == (weight.path == "seq_relationship/kernel")
+
+
+def test_rows_before_the_first_position_are_zeros():
+    config = dataclasses.replace(CONFIG, type_vocab_size=1)
+    weights = Architecture("roberta", config, config.hidden_size).weights()
+    (weight,) = (w for w in weights if w.path == "bert/embeddings/position_embeddings/embeddings")
+    stored = weight.to_file("huggingface", np.ones((6, 8), "float32"))
+    np.testing.assert_array_equal(stored, np.concatenate([np.zeros((2, 8)), np.ones((6, 8))]))
+    assert weight.from_file("huggingface", stored).min() == 1
 
 
 def test_the_worked_example():

@@ -149,10 +149,10 @@ def test_nearest_texts():
 
 
 def test_scores_of_a_retrieval():
-    """Found first, third, and not at all: (1 + 1/3 + 0) / 3."""
-    found = score(RETRIEVAL, ["a", "b", "c"], [["a", "b"], ["x", "y", "b"], ["x"]])
+    """Found first, second, and not at all: (1 + 1/2 + 0) / 3."""
+    found = score(RETRIEVAL, ["a", "b", "c"], [["a", "b"], ["x", "b", "y"], ["x"]])
     assert found == {
-        "mrr@10": pytest.approx(4 / 9),
+        "mrr@10": pytest.approx(1 / 2),
         "recall@1": pytest.approx(1 / 3),
         "recall@10": pytest.approx(2 / 3),
     }

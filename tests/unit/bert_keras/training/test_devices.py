@@ -11,17 +11,19 @@ from bert_keras.errors import InputError
 from bert_keras.training.backends.on_jax import devices as on_jax
 from bert_keras.training.backends.opening import open_devices
 from bert_keras.training.config import TrainingConfig
-from tests.support.models.small_training import QUIET, RUN, loop, losses, resume_from
+from tests.support.models.small_training import QUIET, RUN, log, loop, losses, resume_from
 
 
 @pytest.mark.parametrize("optimizer", ["bert_adam", pytest.param("lamb", marks=pytest.mark.slow)])
-def test_two_devices_give_the_loss_of_one(examples, tmp_path, optimizer, quiet_losses):
+def test_two_devices_give_the_loss_of_one(examples, tmp_path, optimizer, quiet_folder):
     """Examples have one to three predictions, so replicas have unequal weights: a mean of means would differ."""
     mirrored = loop(examples, tmp_path, QUIET, optimizer=optimizer, strategy="mirrored")
     assert mirrored.devices.replicas == 2
     assert mirrored.devices.describe() == "2 CPU, no GPU is visible (docs/gpus.md)"
     mirrored.run()
-    assert losses(tmp_path) == pytest.approx(quiet_losses(optimizer), abs=1e-4)
+    assert losses(tmp_path) == pytest.approx(losses(quiet_folder(optimizer)), abs=1e-4)
+    ours, theirs = ([entry["gradient_norm"] for entry in log(folder)] for folder in (tmp_path, quiet_folder(optimizer)))
+    assert ours == pytest.approx(theirs, rel=1e-3)
 
 
 def test_trainings_with_other_numbers_of_totals_share_a_process():

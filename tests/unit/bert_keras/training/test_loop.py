@@ -164,6 +164,8 @@ def test_parts_of_a_batch_drop_out_differently(examples):
     one = {name: value[:1] for name, value in twice.items()}
     losses = [float(run.steps._gradients(one, totals, tf.constant(n, tf.int64))[0]["mlm_nll"]) for n in (0, 1, 0)]
     assert losses[0] == losses[2] != losses[1]
+    both = float(run.steps._accumulated(twice, totals, tf.constant(0, tf.int64))[0]["mlm_nll"])
+    assert both == pytest.approx(losses[0] + losses[1], rel=1e-5) != pytest.approx(2 * losses[0], rel=1e-5)
 
 
 def test_a_batch_ramp_reads_every_example_once(examples):
@@ -293,3 +295,5 @@ def test_an_infinite_loss_stops_with_the_step_and_the_rate(examples, tmp_path):
 def test_an_indivisible_batch_size_is_refused(examples, tmp_path):
     with pytest.raises(ValueError, match=r"training\.train_batch_size is 15, which does not divide over 2 devices"):
         loop(examples, tmp_path, strategy="mirrored", train_batch_size=15)
+    with pytest.raises(ValueError, match=r"gradient_accumulation_steps=3; give a multiple of 3$"):
+        loop(examples, tmp_path, gradient_accumulation_steps=3)

@@ -21,13 +21,13 @@ def test_muons_step_for_a_matrix_of_a_layer_has_the_gradients_directions_all_of_
 
 
 def test_muon_looks_ahead_decays_and_leaves_all_else_to_adamw():
-    """Of one number, U V^T is its sign. Gradients 1 then -.05: m .05, then .045; ahead .95 * .045 - .05 * .05 > 0."""
+    """Of one number, U V^T is its sign. Gradients 1 then -.7: m .05, then .0125; ahead .95 * .0125 - .05 * .7 < 0."""
     matrix = variable("layer_0/kernel", [[2.0]])
     optimizer = make(Muon, 0.1)
     (first,) = apply(optimizer, [matrix], [[[1.0]]])
     assert first[0, 0] == pytest.approx(2.0 - 0.1 * (0.2 * 0.7 + 0.02), abs=0.01)
-    (second,) = apply(optimizer, [matrix], [[[-0.05]]])
-    assert second[0, 0] < first[0, 0] - 0.01
+    (second,) = apply(optimizer, [matrix], [[[-0.7]]])
+    assert second[0, 0] > first[0, 0] + 0.01
     assert optimizer._velocities == [None]
     for name, value in (
         ("layer_0/bias", [2.0, 1.0]),

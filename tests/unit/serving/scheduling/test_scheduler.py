@@ -60,7 +60,9 @@ class Busy:
         batching = BatchingSettings(num_batch_threads=1, **settings)
         self.scheduler = Scheduler(batching if shares else None)
         self.scheduler._settings = batching
-        self.servable = EngineServable("bert", 1, Path(), {"serving_default": self.engine}, batching, merges)
+        self.servable = EngineServable(
+            "bert", 1, Path(), {"serving_default": self.engine, "other": self.engine}, batching, merges
+        )
         self._clients = ThreadPoolExecutor(32)
 
     def __enter__(self) -> "Busy":
@@ -69,15 +71,15 @@ class Busy:
         assert self.engine.started.wait(PATIENCE)
         return self
 
-    def ask(self, *texts: bytes, context: RequestContext | None = None) -> Future[Any]:
+    def ask(self, *texts: bytes, context: RequestContext | None = None, signature: str = "") -> Future[Any]:
         waiting = self.scheduler.waiting
-        asked = self._clients.submit(self._run, texts, context or RequestContext())
+        asked = self._clients.submit(self._run, texts, context or RequestContext(), signature)
         wait_for(lambda: self.scheduler.waiting > waiting or asked.done())
         return asked
 
-    def _run(self, texts: Sequence[bytes], context: RequestContext) -> dict[str, np.ndarray]:
+    def _run(self, texts: Sequence[bytes], context: RequestContext, signature: str = "") -> dict[str, np.ndarray]:
         inputs = {"text": np.array(texts, object)}
-        return self.scheduler.run(self.servable.prepare("", inputs, ["counts", "tokens"]), context)
+        return self.scheduler.run(self.servable.prepare(signature, inputs, ["counts", "tokens"]), context)
 
     @property
     def calls(self) -> list[list[bytes]]:
@@ -216,7 +218,8 @@ def test_requests_beyond_max_enqueued_batches_are_refused() -> None:
         error = asked.pop().exception(PATIENCE)
         assert isinstance(error, ServingError) and error.code is grpc.StatusCode.RESOURCE_EXHAUSTED
         assert str(error) == "5 rows are in the queue of serving_default, and it takes 4: ask again later"
-    assert list(map(counts, asked)) == [[1, 1], [1], [1, 1]]
+        asked.append(busy.ask(b"of another signature", signature="other"))
+    assert list(map(counts, asked)) == [[1, 1], [1], [1, 1], [3]]
 
 
 def test_an_incomplete_call_waits_for_rows_for_the_timeout() -> None:

@@ -74,6 +74,8 @@ def test_a_promoted_version_is_served_alone_as_tensorflow_serving_reads_it(run_d
 
 def test_a_canary_is_served_beside_the_stable_version_until_it_is_promoted(run_dir):
     models(run_dir, "promote", "2")
+    code, _, err = models(run_dir, "promote", "2", "--label", "canary")
+    assert code == 2 and "version 2 cannot be the canary beside itself" in err
     code, out, _ = models(run_dir, "promote", "10", "--label", "canary")
     assert (code, out) == (
         0,
