@@ -33,6 +33,7 @@ from bert_keras.convert.model_folder import ModelFolder, Networks, Written
 from bert_keras.errors import InputError
 from bert_keras.models.config import BertConfig, HiddenAct, Part
 from bert_keras.tokenizers import vocabulary_files
+from bert_keras.tokenizers.byte_bpe import ByteBpeTokenizer
 from bert_keras.tokenizers.fast_tokenizer import write_fast_tokenizer
 from bert_keras.tokenizers.protocol import SENTENCEPIECE, Tokenizer, format_of
 from bert_keras.tokenizers.tokenizer_files import read_rules
@@ -151,9 +152,12 @@ def write_huggingface(folder: ModelFolder, directory: str) -> Written:
     with files_.staged(directory) as temporary:
         length = folder.max_seq_length or encoder.max_position_embeddings
         if tokenizer:
-            vocabulary_files.write_vocabulary(temporary, tokenizer)
+            # What is done before byte-level BPE only tokenizer.json says.
+            only_fast = isinstance(tokenizer, ByteBpeTokenizer) and (tokenizer.nfc or bool(tokenizer.added))
+            if not only_fast:
+                vocabulary_files.write_vocabulary(temporary, tokenizer)
             settings = settings_of(tokenizer, length)
-            if family.only_fast_tokenizer or tokenizer.algorithm == SENTENCEPIECE:
+            if family.only_fast_tokenizer or tokenizer.algorithm == SENTENCEPIECE or only_fast:
                 settings |= write_fast_tokenizer(temporary, tokenizer)
             files_.write_json(temporary, TOKENIZER_FILE, settings)
         files_.write_json(temporary, CONFIG_FILE, fields)
