@@ -112,7 +112,14 @@ def _pretraining_inputs(spec: RunSpec, recipe: Recipe) -> RunInputs:
         earlier = documents_of_version(request)
     corpus = find_inputs(request.corpus or [_docstrings(request.run_dir)], recipe.corpus)
     # Before hours of making examples.
-    check_names(sorted({file.source_name for file in corpus}), recipe.training.source_numbers)
+    names = sorted({file.source_name for file in corpus})
+    check_names(names, recipe.training.source_numbers)
+    for setting, is_set in (
+        ("corpus.source_power", recipe.corpus.source_power < 1.0),
+        ("gate.max_source_perplexity_increase", recipe.gate.max_source_perplexity_increase is not None),
+    ):
+        if is_set and not any(names):
+            raise InputError(f"{setting}: the text has no sources; name them with --corpus NAME=GLOB")
     (leaks,) = with_leak_table(recipe.corpus, folder).decontaminate or ("",)
     pairs = ""
     if recipe.gate.minimal_pairs:

@@ -42,10 +42,10 @@ def shards(tmp_path):
     return [write_documents(tmp_path / f"documents-{i}", documents) for i, documents in enumerate(SHARDS)]
 
 
-def make(shards, output, vocab_size=SMALLEST + 2, settings=SETTINGS, exact=True):
+def make(shards, output, vocab_size=SMALLEST + 2, settings=SETTINGS, exact=True, **more):
     output.mkdir()
     with beam.Pipeline(runner="FnApiRunner") as pipeline:
-        pipeline | beam.Create(shards) | MakeVocabulary(str(output), vocab_size, settings, exact=exact)
+        pipeline | beam.Create(shards) | MakeVocabulary(str(output), vocab_size, settings, exact=exact, **more)
     return {path.name: path.read_bytes() for path in output.iterdir()}
 
 
@@ -145,6 +145,25 @@ def test_of_many_words_of_byte_level_bpe_a_sample_is_emitted(tmp_path, monkeypat
     spec = json.loads(files["vocab_spec.json"])
     assert 100 < spec["distinct_words"] < 300 and spec["words"] == pytest.approx(4000, rel=0.1)
     assert make(paths[::-1], tmp_path / "two", 500, settings, exact=False) == files
+
+
+@pytest.mark.parametrize(("algorithm", "size"), [("wordpiece", 32), ("byte_bpe", 268)])
+def test_words_of_a_small_source_get_pieces_by_its_rate(tmp_path, algorithm, size):
+    """At the rate 100 its ten sentences are as frequent as the other source's thousand; otherwise it is spelt."""
+    sources = {"en": ["overseas owls"] * 1000, "sw": ["karibu kuku"] * 10}
+    paths = [
+        write_documents(tmp_path / f"documents-00000-of-00001-{name}.tfrecord", [text])
+        for name, text in sources.items()
+    ]
+    for rates, words, spelt in ((None, 2020, True), ({"en": 1.0, "sw": 100.0}, 4000, False)):
+        out, settings = tmp_path / str(words), VocabularySettings(algorithm=algorithm)
+        files = make(paths, out, size, settings, rates=rates)
+        tokenizer, spec = load_tokenizer(str(out))
+        assert spec["words"] == words
+        letters = [token.removeprefix("##") for token in tokenizer.tokenize("karibu")]
+        assert (letters == list("karibu")) is spelt
+    again = make(paths[::-1], tmp_path / "in another order", size, settings, rates=rates)
+    assert again == files
 
 
 def test_an_impossible_vocabulary_size_stops_the_run(tmp_path, shards):
