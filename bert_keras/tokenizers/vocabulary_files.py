@@ -10,7 +10,7 @@ import hashlib
 import itertools
 import json
 import os
-from collections.abc import Collection, Mapping, Set
+from collections.abc import Callable, Collection, Mapping, Set
 from typing import Any
 
 from etils import epath
@@ -91,23 +91,28 @@ class Vocabulary:
             raise InputError(f"{directory}: {error}") from error
 
 
-def read_vocabulary(directory: str) -> tuple[list[str], dict[str, Any]]:
-    """The tokens of `vocab.txt` in `directory`, in the order of their ids, and the contents of `vocab_spec.json`.
+def read_vocabulary(
+    directory: str, read: Callable[[str], bytes] = lambda path: epath.Path(path).read_bytes()
+) -> tuple[list[str], dict[str, Any]]:
+    """The tokens of a vocabulary of this project, in the order of their ids, and the contents of `vocab_spec.json`.
 
-    The latter with `merges`: pairs of tokens, none for word pieces.
+    The latter with `merges`: pairs of tokens, none but for byte-level BPE; and `model`: that of SentencePiece.
 
     Raises:
-        ValueError: the sha256 of `vocab.txt` differs from the spec's.
+        ValueError: the sha256 of `vocab.txt` or `spiece.model` differs from the spec's.
     """
-    path = f"{directory}/{VOCABULARY_FILE}"
-    content = epath.Path(path).read_bytes()
-    spec = json.loads(epath.Path(f"{directory}/{VOCABULARY_SPEC_FILE}").read_text())
+    spec = json.loads(read(f"{directory}/{VOCABULARY_SPEC_FILE}"))
+    is_model = spec["algorithm"] == SENTENCEPIECE
+    path = f"{directory}/{SENTENCEPIECE_FILE if is_model else VOCABULARY_FILE}"
+    content = read(path)
     if hashlib.sha256(content).hexdigest() != spec["vocabulary_sha256"]:
         raise ValueError(f"{path} is not the file that {VOCABULARY_SPEC_FILE} beside it describes: its sha256 differs")
+    if is_model:
+        return [piece for piece, _ in precompiled(content)[0]], {**spec, "merges": [], "model": content}
     merges: list[tuple[str, str]] = []
     if spec["algorithm"] == BYTE_BPE:
         path = f"{directory}/{MERGES_FILE}"
-        merges = _read_merges(epath.Path(path).read_text(), path)
+        merges = _read_merges(read(path).decode("utf-8"), path)
     return content.decode("utf-8").rstrip("\n").split("\n"), {**spec, "merges": merges}
 
 

@@ -18,6 +18,7 @@ from bert_keras.tokenizers import wordpiece_offsets
 from bert_keras.tokenizers.byte_bpe import ByteBpeTokenizer
 from bert_keras.tokenizers.normalize import chunks_of, split_chunk
 from bert_keras.tokenizers.protocol import WORDPIECE, EncodedTexts
+from bert_keras.tokenizers.sentencepiece import SentencePieceTokenizer
 from bert_keras.tokenizers.wordpiece_offsets import SUFFIX_INDICATOR as SUFFIX_INDICATOR
 
 PAD, UNK, CLS, SEP, MASK = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -199,7 +200,7 @@ def _write_ids(tokenizer: BertTokenizer, lines: list[bytes], output: TextIO) -> 
 
 def make_tokenizer(
     vocabulary: Sequence[str], spec: Mapping[str, Any], merges: Sequence[tuple[str, str]] = ()
-) -> BertTokenizer | ByteBpeTokenizer:
+) -> BertTokenizer | ByteBpeTokenizer | SentencePieceTokenizer:
     """Make the tokenizer that `vocab_spec.json` describes.
 
     Args:
@@ -207,4 +208,6 @@ def make_tokenizer(
     """
     if spec["algorithm"] == "byte_bpe":
         return ByteBpeTokenizer(vocabulary, merges)
+    if spec["algorithm"] == "sentencepiece":
+        return SentencePieceTokenizer(spec["model"])
     return BertTokenizer(vocabulary, **ut.normalization_fields(spec))

@@ -12,10 +12,18 @@ from apache_beam.transforms.window import GlobalWindows
 
 from bert_keras.tokenizers import byte_bpe
 from bert_keras.tokenizers.normalize import split_words
+from bert_keras.tokenizers.sentencepiece import precompiled
 from bert_keras.tokenizers.wordpiece import BertTokenizer
 from components.io.shards import matching, read_documents, source_of
 from components.vocab_gen.files import write_vocabulary
-from components.vocab_gen.learn import add_words, learn_byte_bpe, learn_wordpiece, least_count, sample
+from components.vocab_gen.learn import (
+    add_words,
+    learn_byte_bpe,
+    learn_sentencepiece,
+    learn_wordpiece,
+    least_count,
+    sample,
+)
 from components.vocab_gen.settings import VocabularySettings
 
 # Words that a worker holds before emitting their counts: some hundred megabytes.
@@ -32,8 +40,8 @@ class CountWords(beam.DoFn):
     With `rates` of the sources (`bert_keras.data.mixture.source_rates`) counts are multiplied by them, and are in
     hundredths.
 
-    Words of byte-level BPE may all be different, as the clauses of a Chinese text: of each shard's counts a sample
-    (`learn.sample`) with this threshold is emitted.
+    Words of byte-level BPE and SentencePiece may all be different, as the clauses of a Chinese text: of each shard's
+    counts a sample (`learn.sample`) with this threshold is emitted.
     """
 
     def __init__(self, settings: VocabularySettings, rates: Mapping[str, float] | None = None):
@@ -47,6 +55,8 @@ class CountWords(beam.DoFn):
         counts: Counter[str] = Counter()
         if self.settings.algorithm == "byte_bpe":
             counts.update(byte_bpe.words(segments))
+        elif self.settings.algorithm == "sentencepiece":
+            counts.update(word for segment in segments for word in segment.split())
         else:
             threshold = 1
             for words in split_words(segments, **self.settings.normalization.fields):
@@ -84,13 +94,16 @@ class LearnVocabulary(beam.DoFn):
     def process(self, element: tuple[None, Iterable[tuple[str, int]]], least: int) -> Iterator[int]:
         _, pairs = element
         counts = {word: count for word, count in pairs if count}
-        source, merges = "learned", list[tuple[str, str]]()
+        source, merges, model = "learned", list[tuple[str, str]](), None
         rates: dict[str, float] = {}
         if self.initial:
             source = "extended"
             vocabulary, rates = add_words(counts, self.initial, self.settings)
         elif self.settings.algorithm == "byte_bpe":
             vocabulary, merges = learn_byte_bpe(counts, self.vocab_size, self.settings, exact=self.exact)
+        elif self.settings.algorithm == "sentencepiece":
+            model = learn_sentencepiece(counts, self.vocab_size, self.settings, exact=self.exact)
+            vocabulary = [piece for piece, _ in precompiled(model)[0]]
         else:
             vocabulary = learn_wordpiece(counts, self.vocab_size, self.settings, exact=self.exact)
         write_vocabulary(
@@ -98,6 +111,7 @@ class LearnVocabulary(beam.DoFn):
             vocabulary,
             merges,
             self.settings,
+            model,
             source=source,
             words=sum(counts.values()),
             distinct_words=len(counts),

@@ -150,8 +150,8 @@ class Recipe:
                     f"examples.max_seq_length, {self.examples.max_seq_length}, and at most "
                     f"model.max_position_embeddings, {self.model.max_position_embeddings}"
                 )
-        byte_bpe = self.vocabulary.algorithm == "byte_bpe"
-        self.pretraining.check(self.examples.objective, self.model, byte_bpe=byte_bpe)
+        wordpiece = self.vocabulary.algorithm == "wordpiece"
+        self.pretraining.check(self.examples.objective, self.model, wordpiece=wordpiece)
         masking = self.examples.masking
         # What is stored masked.
         name, stored = "masked_lm_prob", masking
