@@ -204,7 +204,7 @@ def compose(text: str) -> tuple[str, np.ndarray | None]:
     codes = np.frombuffer(text.encode("utf-32-le"), np.uint32)
     starts = np.flatnonzero(~joins()[codes])
     splits = np.unique([0, *starts, len(text)])
-    runs, sources = [], []
+    runs, sources = list[str](), list[tuple[int, int]]()
     for start, end in itertools.pairwise(splits.tolist()):
         runs.append(run := _nfc()(text[start:end]))
         same = run == text[start:end]

@@ -220,7 +220,10 @@ class SentencePieceTokenizer(BatchTokenizer):
         import sentencepiece
 
         self.model = model
-        self._encode = sentencepiece.SentencePieceProcessor(model_proto=model).encode
+        try:
+            self._encode = sentencepiece.SentencePieceProcessor(model_proto=model).encode
+        except RuntimeError as error:
+            raise ValueError(f"SentencePiece does not load the model ({error})") from error
         self.vocabulary = tuple(piece for piece, _ in precompiled(model)[0])
         self._take_format(format_, {token: i for i, token in enumerate(self.vocabulary)})
 
