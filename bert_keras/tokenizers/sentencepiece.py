@@ -36,6 +36,8 @@ SPACE = "▁"
 _RULES = "albert"
 _COMMA_PENALTY = 100.0
 QUOTES = {"``": '"', "''": '"'}
+# What DebertaV2Tokenizer replaces.
+_BREAKS = dict.fromkeys("\t\n\r", " ")
 # Pieces of these continue a word (google-research/albert, create_pretraining_data.py, `_is_start_piece_sp`).
 _INSIDE = frozenset(string.ascii_letters + string.punctuation + "€£")
 
@@ -88,6 +90,8 @@ def model_with_ids(model: bytes, kind: str = "albert", lower_case: bool = False,
         if piece.piece[-1:] == "," and piece.piece[-2:-1].isdigit():
             piece.score -= _COMMA_PENALTY
     steps = (*(() if keep_accents else ("NFKD", "StripAccents")), *(("Lowercase",) if lower_case else ()))
+    if kind == "deberta-v2" and not proto.normalizer_spec.precompiled_charsmap:
+        return _with_rules(proto, (*steps, "NFC"), _BREAKS)
     return _with_rules(proto, steps, QUOTES if kind == "albert" else {})
 
 
@@ -148,7 +152,7 @@ def model_of_fast(fields: dict[str, Any]) -> bytes:
     proto.normalizer_spec.precompiled_charsmap = base64.b64decode(charsmap)
     rewrites = tuple(name for name in steps if name in ("NFC", "NFKD", "StripAccents", "Lowercase"))
     quotes = any(step.get("pattern") == {"String": "``"} for step in normalizer.get("normalizers", ()))
-    return _with_rules(proto, rewrites, QUOTES if quotes else {})
+    return _with_rules(proto, rewrites, QUOTES if quotes else {} if charsmap else _BREAKS)
 
 
 def precompiled(model: bytes, unigram: bool = False) -> tuple[list[tuple[str, float]], bytes]:

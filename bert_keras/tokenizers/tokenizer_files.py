@@ -307,7 +307,8 @@ def _wordpiece_rules(
         return said
     steps = _steps(fast.get("normalizer"), "normalizers")
     if [step["type"] for step in steps] not in (["BertNormalizer"], ["Lowercase", "BertNormalizer"]):
-        tokenizer = BertTokenizer(vocabulary.tokens, **{"lower_case": True, **said})
+        rules = {"lower_case": True, **said}
+        tokenizer = BertTokenizer(vocabulary.tokens, format_=vocabulary.known_format, **rules)
         ours = json.loads(fast_tokenizer(tokenizer).to_str())
         for part, usual in (("normalizer", "BertNormalizer"), ("pre_tokenizer", "BertPreTokenizer")):
             if ours[part] != fast.get(part):
