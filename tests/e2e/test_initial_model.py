@@ -162,7 +162,7 @@ READ, INITIALISED = "encoder, masked-LM head", "pooler, next-sentence head"
 RELATIVES = {
     "roberta": (lambda: RobertaForMaskedLM(SHAPE), {}, READ, INITIALISED),
     "modernbert": (lambda: RobertaForMaskedLM(MODERN), {}, READ, INITIALISED),
-    "xlm-roberta": (lambda: RobertaForMaskedLM(SHAPE), {}, READ, INITIALISED),
+    "xlm-roberta": (lambda: RobertaForMaskedLM(SHAPE), {"data__max_unknown_fraction": 1}, READ, INITIALISED),
     "distilbert": (
         lambda: RobertaForMaskedLM(dataclasses.replace(SHAPE, type_vocab_size=0, layer_norm_eps=1e-12)),
         *({}, READ, INITIALISED),

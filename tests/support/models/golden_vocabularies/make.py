@@ -37,14 +37,13 @@ CASED = {"do_lower_case": False, "tokenizer_class": "BertTokenizer"}
 
 def pieces(**ids):
     """A SentencePiece model with a small table of replacements."""
-    model, rules = io.BytesIO(), tempfile.NamedTemporaryFile("w", suffix=".tsv")
-    rules.write(RULES)
-    rules.flush()
+    model, is_plain = io.BytesIO(), "pad_piece" in ids
     options = {"vocab_size": 260, "hard_vocab_limit": False, "minloglevel": 2, "character_coverage": 1.0, **ids}
-    options |= (
-        {"normalization_rule_tsv": rules.name} if "pad_piece" not in ids else {"normalization_rule_name": "identity"}
-    )
-    sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(SENTENCES * 20), model_writer=model, **options)
+    with tempfile.TemporaryDirectory() as folder:
+        rules = Path(folder) / "rules.tsv"
+        rules.write_text(RULES)
+        options |= {"normalization_rule_name": "identity"} if is_plain else {"normalization_rule_tsv": str(rules)}
+        sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(SENTENCES * 20), model_writer=model, **options)
     return model.getvalue()
 
 
