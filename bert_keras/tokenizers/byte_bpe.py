@@ -14,14 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
-from bert_keras.tokenizers.protocol import (
-    BYTE_BPE,
-    FORMATS,
-    BatchTokenizer,
-    EncodedTexts,
-    SequenceFormat,
-    batches_of,
-)
+from bert_keras.tokenizers.protocol import BYTE_BPE, FORMATS, BatchTokenizer, EncodedTexts, SequenceFormat, batches_of
 
 # RoBERTa's, in the order of their ids.
 SPECIAL_TOKENS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")

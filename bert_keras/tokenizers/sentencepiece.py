@@ -16,7 +16,7 @@ import string
 import tempfile
 import unicodedata
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -42,25 +42,13 @@ _BREAKS = dict.fromkeys("\t\n\r", " ")
 _INSIDE = frozenset(string.ascii_letters + string.punctuation + "€£")
 
 
-class Ids(NamedTuple):
-    """The ids of `transformers`' tokenizer of a kind of models (convert_slow_tokenizer.py).
-
-    Attributes:
-        first: tokens before the model's pieces.
-        dropped: number of the model's own first pieces that have no id.
-        last: tokens after the model's pieces.
-    """
-
-    first: tuple[str, ...] = ()
-    dropped: int = 0
-    last: tuple[str, ...] = ()
-
-
-IDS = {
-    "albert": Ids(),
-    "xlm-roberta": Ids(("<s>", "<pad>", "</s>", "<unk>"), 3, ("<mask>",)),
-    "camembert": Ids(("<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>", "<unk>NOTUSED"), 1, ("<mask>",)),
-    "deberta-v2": Ids(last=("[MASK]",)),
+# By kind of models: the tokens before the model's pieces, how many of these have no id, and the tokens after them
+# (convert_slow_tokenizer.py of `transformers`).
+IDS: dict[str, tuple[tuple[str, ...], int, tuple[str, ...]]] = {
+    "albert": ((), 0, ()),
+    "xlm-roberta": (("<s>", "<pad>", "</s>", "<unk>"), 3, ("<mask>",)),
+    "camembert": (("<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>", "<unk>NOTUSED"), 1, ("<mask>",)),
+    "deberta-v2": ((), 0, ("[MASK]",)),
 }
 
 
@@ -81,11 +69,11 @@ def model_with_ids(model: bytes, kind: str = "albert", lower_case: bool = False,
     proto = _parsed(model)
     if proto.normalizer_spec.name == _RULES:
         return model
-    ids, pieces = IDS[kind], [*proto.pieces]
+    (first, dropped, last), pieces = IDS[kind], [*proto.pieces]
     del proto.pieces[:]
-    _append(proto, ids.first)
-    proto.pieces.extend(pieces[ids.dropped :])
-    _append(proto, ids.last)
+    _append(proto, first)
+    proto.pieces.extend(pieces[dropped:])
+    _append(proto, last)
     for piece in proto.pieces if kind == "albert" else ():
         if piece.piece[-1:] == "," and piece.piece[-2:-1].isdigit():
             piece.score -= _COMMA_PENALTY

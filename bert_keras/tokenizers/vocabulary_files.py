@@ -197,13 +197,13 @@ def read_sentencepiece(
     if path is None:
         return None
     kind = "camembert" if paths[path] == "xlm-roberta" and "camembert" in name.lower() else paths[path]
-    said, rules = settings or {}, {"albert": (True, False), "deberta-v2": (False, True)}.get(kind, ())
+    # The classes of XLM-RoBERTa and CamemBERT have no rules.
+    said = {} if settings is None or kind in ("xlm-roberta", "camembert") else settings
+    rules = zip(UNIGRAM_RULES, (kind == "albert", kind != "albert"), strict=True)
     with open(path, "rb") as file:
         content = file.read()
     try:
-        model = model_with_ids(
-            content, kind, *(said.get(field, rule) for field, rule in zip(UNIGRAM_RULES, rules, strict=False))
-        )
+        model = model_with_ids(content, kind, *(said.get(name, default) for name, default in rules))
     except ValueError as error:
         raise InputError(f"{path}: {error}") from error
     return _pieces(model, path, vocab_size, config_file, _added_tokens(path, set()))

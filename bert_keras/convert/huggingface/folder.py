@@ -19,13 +19,7 @@ import numpy as np
 
 from bert_keras import files as files_
 from bert_keras.convert import weight_copy
-from bert_keras.convert.architecture import (
-    Architecture,
-    architecture_of,
-    backbone_of,
-    check_written,
-    generator_size,
-)
+from bert_keras.convert.architecture import Architecture, architecture_of, backbone_of, check_written, generator_size
 from bert_keras.convert.families.table import FAMILIES
 from bert_keras.convert.huggingface import sentence_transformers
 from bert_keras.convert.huggingface.tensors import CONFIG_FILE, WEIGHTS_FILE, canonical, open_tensors
