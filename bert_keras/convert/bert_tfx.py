@@ -36,7 +36,8 @@ from bert_keras.saved_model.settings import (
     family_of,
 )
 from bert_keras.tokenizers import vocabulary_files
-from bert_keras.tokenizers.protocol import BYTE_BPE, SENTENCEPIECE, Tokenizer
+from bert_keras.tokenizers.byte_bpe import BPE_FIELDS
+from bert_keras.tokenizers.protocol import BYTE_BPE, SENTENCEPIECE, Tokenizer, stored_format
 from bert_keras.tokenizers.unicode_tables import normalization_fields
 from bert_keras.tokenizers.vocabulary_files import VOCABULARY_FILE, VOCABULARY_SPEC_FILE, Vocabulary
 
@@ -189,11 +190,14 @@ def _read_vocabulary(directory: str, config: BertConfig) -> Vocabulary | None:
     elif spec.get("algorithm") == BYTE_BPE:
         names = vocabulary_files.BPE_VOCABULARY_FILE, vocabulary_files.MERGES_FILE
         vocabulary = vocabulary_files.read_byte_bpe(directory, names, *size)
-        further = {"nfc": spec.get("nfc", False), "added": tuple(spec.get("added", ()))}
+        further = {name: spec[name] for name in BPE_FIELDS if name in spec}
     else:
         vocabulary = vocabulary_files.read_wordpiece(os.path.join(directory, VOCABULARY_FILE), *size)
         further = {"rules": normalization_fields(spec)}
-    format_ = vocabulary_files.stored_format(spec, path)
+    try:
+        format_ = stored_format(spec)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{path}: format: {error}") from error
     return dataclasses.replace(vocabulary, format=format_, **further) if vocabulary else None
 
 

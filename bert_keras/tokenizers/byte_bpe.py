@@ -14,18 +14,13 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
-from bert_keras.tokenizers.protocol import (
-    BYTE_BPE,
-    FORMATS,
-    BatchTokenizer,
-    EncodedTexts,
-    SequenceFormat,
-    batches_of,
-)
+from bert_keras.tokenizers.protocol import BYTE_BPE, FORMATS, BatchTokenizer, EncodedTexts, SequenceFormat, batches_of
 
 # RoBERTa's, in the order of their ids.
 SPECIAL_TOKENS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
 SPACE = "Ġ"
+# What `vocab_spec.json` says of a `ByteBpeTokenizer` that is not RoBERTa's.
+BPE_FIELDS = ("nfc", "added")
 # The character classes of GPT-2's pattern, each with the pattern of its complement.
 LETTER, NUMBER, WHITE_SPACE = 1, 2, 3
 _NOT_OF_CLASS = {LETTER: r"\P{L}+", NUMBER: r"\P{N}+", WHITE_SPACE: r"\S+"}
@@ -202,7 +197,7 @@ def compose(text: str) -> tuple[str, np.ndarray | None]:
     codes = np.frombuffer(text.encode("utf-32-le"), np.uint32)
     starts = np.flatnonzero(~joins()[codes])
     splits = np.unique([0, *starts, len(text)])
-    runs, sources = [], []
+    runs, sources = list[str](), list[tuple[int, int]]()
     for start, end in itertools.pairwise(splits.tolist()):
         runs.append(run := _nfc()(text[start:end]))
         same = run == text[start:end]

@@ -40,10 +40,9 @@ def _fields_there(
 ) -> dict[str, Any]:
     check_plain(dataclasses.replace(config, type_vocab_size=1), "Hugging Face's DistilBERT")
     for name, value in _ALWAYS.items():
-        if getattr(config, name) != value:
+        if (ours := getattr(config, name)) != value:
             raise InputError(
-                f"model.{name} is {getattr(config, name)}, but Hugging Face's DistilBERT always has {value}; write the "
-                "model with --to bert-tfx"
+                f"model.{name} is {ours}, but a DistilBERT always has {value}; write it with --to bert-tfx"
             )
     return {there: getattr(config, here) for here, (there, _) in _FIELDS.items()} | {"activation": activation}
 

@@ -19,13 +19,7 @@ import numpy as np
 
 from bert_keras import files as files_
 from bert_keras.convert import weight_copy
-from bert_keras.convert.architecture import (
-    Architecture,
-    architecture_of,
-    backbone_of,
-    check_written,
-    generator_size,
-)
+from bert_keras.convert.architecture import Architecture, architecture_of, backbone_of, check_written, generator_size
 from bert_keras.convert.families.table import FAMILIES
 from bert_keras.convert.huggingface import sentence_transformers
 from bert_keras.convert.huggingface.fine_tuned import FineTuned, fine_tuned_fields, read_fine_tuned
@@ -35,6 +29,7 @@ from bert_keras.convert.model_folder import ModelFolder, Networks, Written
 from bert_keras.errors import InputError
 from bert_keras.models.config import BertConfig, HiddenAct, Part
 from bert_keras.tokenizers import vocabulary_files
+from bert_keras.tokenizers.byte_bpe import ByteBpeTokenizer
 from bert_keras.tokenizers.fast_tokenizer import write_fast_tokenizer
 from bert_keras.tokenizers.protocol import SENTENCEPIECE, Tokenizer, format_of
 from bert_keras.tokenizers.tokenizer_files import read_rules
@@ -182,9 +177,12 @@ def write_huggingface(folder: ModelFolder, directory: str) -> Written:
         length = folder.settings.max_seq_length if folder.task and folder.settings else folder.max_seq_length
         length = length or encoder.max_position_embeddings
         if tokenizer:
-            vocabulary_files.write_vocabulary(temporary, tokenizer)
+            # What is done before byte-level BPE only tokenizer.json says.
+            only_fast = isinstance(tokenizer, ByteBpeTokenizer) and (tokenizer.nfc or bool(tokenizer.added))
+            if not only_fast:
+                vocabulary_files.write_vocabulary(temporary, tokenizer)
             settings = settings_of(tokenizer, length)
-            if family.only_fast_tokenizer or tokenizer.algorithm == SENTENCEPIECE:
+            if family.only_fast_tokenizer or tokenizer.algorithm == SENTENCEPIECE or only_fast:
                 settings |= write_fast_tokenizer(temporary, tokenizer)
             files_.write_json(temporary, TOKENIZER_FILE, settings)
         files_.write_json(temporary, CONFIG_FILE, fields)
