@@ -50,16 +50,13 @@ def write_vocabulary(
         lines = [MERGES_HEADER, *(f"{left} {right}" for left, right in merges)]
         _write(f"{output_dir}/{MERGES_FILE}", "".join(line + "\n" for line in lines).encode())
     rules = Normalization(lower_case=False) if settings.algorithm == "byte_bpe" else settings.normalization
+    stripped, kept = ("NFKD", "NFKC") if model else ("NFD", "none")
     write_json(
         f"{output_dir}/{VOCABULARY_SPEC_FILE}",
         {
             **{name: value for name, value in dataclasses.asdict(settings).items() if name != "extend" or value},
             **rules.fields,
-            "normalization": f"{'NFKD' if model else 'NFD'}, marks stripped"
-            if rules.strip_accents
-            else "NFKC"
-            if model
-            else "none",
+            "normalization": f"{stripped}, marks stripped" if rules.strip_accents else kept,
             "unicode_version": UNICODE_VERSION,
             "vocab_size": len(vocabulary),
             "vocabulary_sha256": hashlib.sha256(content).hexdigest(),
@@ -84,14 +81,7 @@ def load_tokenizer(directory: str) -> tuple[Tokenizer, dict[str, Any]]:
 
 def import_vocabulary(path: str, output_dir: str, settings: VocabularySettings) -> int:
     """Import a user's vocabulary to a folder; returns its size. Arguments and errors as in `read_given`."""
-    if settings.algorithm == "sentencepiece":
-        try:
-            model = albert_model(_read(path), settings.lower_case, not settings.normalization.strip_accents)
-            vocabulary, merges = list(SentencePieceTokenizer(model).vocabulary), []
-        except (OSError, ValueError) as error:
-            raise InputError(f"{path} is not a vocabulary for {settings.algorithm}: {error}") from error
-    else:
-        (vocabulary, merges), model = read_given(path, settings), None
+    vocabulary, merges, model = read_given(path, settings)
     write_vocabulary(output_dir, vocabulary, merges, settings, model, source="given")
     return len(vocabulary)
 
@@ -101,13 +91,17 @@ def given_tokenizer(path: str, settings: VocabularySettings) -> BertTokenizer:
     return BertTokenizer(read_given(path, settings)[0], **settings.normalization.fields)
 
 
-def read_given(path: str, settings: VocabularySettings) -> tuple[list[str], list[tuple[str, str]]]:
-    """Read a user's vocabulary: tokens in the order of their ids, and merges for byte-level BPE.
+def read_given(path: str, settings: VocabularySettings) -> tuple[list[str], list[tuple[str, str]], bytes | None]:
+    """Read a user's vocabulary: tokens in the order of their ids, merges for byte-level BPE, SentencePiece's model.
 
-    It is vocab.txt, one token per line, or for byte-level BPE vocab.json (token -> id) with merges.txt beside it.
+    It is vocab.txt, one token per line, or for byte-level BPE vocab.json (token -> id) with merges.txt beside it, or
+    spiece.model.
     InputError: it cannot be read, or is not a vocabulary for this algorithm.
     """
     try:
+        if settings.algorithm == "sentencepiece":
+            model = albert_model(_read(path), settings.lower_case, not settings.normalization.strip_accents)
+            return list(SentencePieceTokenizer(model).vocabulary), [], model
         text = _read(path).decode("utf-8")
         if path.endswith(".json"):
             ids = json.loads(text)
@@ -121,7 +115,7 @@ def read_given(path: str, settings: VocabularySettings) -> tuple[list[str], list
         make_tokenizer(vocabulary, dataclasses.asdict(settings), merges)
     except (OSError, ValueError, AttributeError, TypeError) as error:
         raise InputError(f"{path} is not a vocabulary for {settings.algorithm}: {error}") from error
-    return vocabulary, merges
+    return vocabulary, merges, None
 
 
 def _parse_merges(directory: str) -> list[tuple[str, str]]:

@@ -14,7 +14,7 @@ from bert_keras.tokenizers import byte_bpe
 from bert_keras.tokenizers.normalize import split_words
 from bert_keras.tokenizers.sentencepiece import precompiled
 from bert_keras.tokenizers.wordpiece import BertTokenizer
-from components.io.shards import matching, read_documents, source_of
+from components.io.shards import matching, read_documents
 from components.vocab_gen.files import write_vocabulary
 from components.vocab_gen.learn import (
     add_words,
@@ -122,7 +122,8 @@ class LearnVocabulary(beam.DoFn):
 
 
 def _rate(rates: Mapping[str, float], path: str) -> float:
-    return rates.get(source_of(path), 1.0)
+    """The rate of the source of a shard, whose name ends with it (`components.io.shards.shard_name`)."""
+    return rates.get(path.removesuffix(".tfrecord").rpartition("-")[2], 1.0)
 
 
 def _size(path: str, rates: Mapping[str, float]) -> int:
