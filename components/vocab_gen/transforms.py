@@ -163,8 +163,7 @@ class MakeVocabulary(beam.PTransform):
         # The total needs no shuffle, so rare words can be dropped before the counts are summed.
         parts = _PARTS_OF_A_COUNT if self.rates else 1
         total = counts | "Counts" >> beam.Values() | "Total" >> beam.CombineGlobally(sum)
-        total = total | "Whole" >> beam.Map(lambda total: total // parts)
-        least = beam.pvalue.AsSingleton(total | "LeastCount" >> beam.Map(least_count, self.settings))
+        least = beam.pvalue.AsSingleton(total | "LeastCount" >> beam.Map(least_count, self.settings, parts))
         words = (
             counts
             | "SumCounts" >> beam.CombinePerKey(sum)

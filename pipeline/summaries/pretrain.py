@@ -102,8 +102,8 @@ def _by_word(source: str, evaluation: str, examples: str, perplexity: str) -> di
     """The perplexity per word of a source's held-out text; empty if there is none, as of replayed text."""
     for part in evaluated_by_slice(evaluation):
         if (part["by"], part["of"]) == (SLICED_BY[SOURCE], source):
-            loss = math.log(part["metrics"][perplexity])
-            return {"word_perplexity": word_perplexity(loss, tokens_per_word(examples, source))}
+            loss, tokens = math.log(part["metrics"][perplexity]), tokens_per_word(examples, source)
+            return {"word_perplexity": word_perplexity(loss, tokens)}
     return {}
 
 
