@@ -4,7 +4,7 @@ from tfx.types.artifact import Artifact
 
 
 class Vocabulary(Artifact):
-    """`vocab.txt` (one token per line; the line number, from 0, is the id) and `vocab_spec.json` (how it was made)."""
+    """The files of `components.vocab_gen.files`: tokens in the order of their ids, and how they were made."""
 
     TYPE_NAME = "Vocabulary"
 

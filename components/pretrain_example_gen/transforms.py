@@ -21,8 +21,8 @@ import numpy as np
 
 from bert_keras.data.example_format import EXAMPLE_SPEC_FILE, SEPARATED, SHARDS_FILE, SOURCE, SOURCE_RATES, Shard
 from bert_keras.tokenizers.protocol import Tokenizer
-from components.corpus_gen.record.rates import read_rates
-from components.io.shards import read_documents, shard_name, shard_paths, whole_file, write_json
+from components.corpus_gen.settings import COUNTS_FILE
+from components.io.shards import read_documents, read_json, shard_name, shard_paths, whole_file, write_json
 from components.pretrain_example_gen.instances import key_of_pass, make_examples, plan_passes
 from components.pretrain_example_gen.settings import EVAL, TRAIN, ExampleSettings
 from components.pretrain_example_gen.tf_example_encoder import encode_records
@@ -250,7 +250,7 @@ def generate_examples(
         # Makes the examples readable without other artifacts.
         copy_vocabulary(vocabulary_dir, output_dir)
     tokenizer, spec = load_tokenizer(output_dir)
-    rates = read_rates(documents_dir)
+    rates = read_json(f"{documents_dir}/{COUNTS_FILE}").get(SOURCE_RATES)
     made = [
         pipeline
         | f"Documents[{split}]" >> beam.Create(shard_paths(f"{documents_dir}/Split-{split}"), reshuffle=False)

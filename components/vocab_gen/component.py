@@ -11,11 +11,12 @@ from pydantic import TypeAdapter
 from tfx.dsl.components.base import base_beam_executor
 from tfx.types import artifact_utils, channel, standard_artifacts
 
+from bert_keras.data.example_format import SOURCE_RATES
 from bert_keras.errors import InputError
 from components.artifacts import Vocabulary
 from components.corpus_gen.inputs import InputFile, fingerprint
-from components.corpus_gen.record.rates import read_rates
-from components.io.shards import shard_paths
+from components.corpus_gen.settings import COUNTS_FILE
+from components.io.shards import read_json, shard_paths
 from components.stage import Stage
 from components.vocab_gen.files import MERGES_FILE, given_tokenizer, import_vocabulary
 from components.vocab_gen.settings import VocabularySettings
@@ -38,12 +39,14 @@ class Executor(base_beam_executor.BaseBeamExecutor):
                 raise InputError(f"{given['path']}: has {size:,} tokens, not {wanted}; --set model.vocab_size={size}")
             return
         train = artifact_utils.get_split_uri(input_dict["documents"], "train")
-        rates = read_rates(artifact_utils.get_single_uri(input_dict["documents"]))
+        counts = read_json(os.path.join(artifact_utils.get_single_uri(input_dict["documents"]), COUNTS_FILE))
         with self._make_beam_pipeline() as pipeline:
             _ = (
                 pipeline
                 | "Shards" >> beam.Create(shard_paths(train))
-                | MakeVocabulary(output_dir, wanted, settings, exact=True, initial=initial, rates=rates)
+                | MakeVocabulary(
+                    output_dir, wanted, settings, exact=True, initial=initial, rates=counts.get(SOURCE_RATES)
+                )
             )
 
 

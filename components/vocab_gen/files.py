@@ -51,16 +51,13 @@ def write_vocabulary(
         lines = [MERGES_HEADER, *(f"{left} {right}" for left, right in merges)]
         _write(f"{output_dir}/{MERGES_FILE}", "".join(line + "\n" for line in lines).encode())
     rules = Normalization(lower_case=False) if settings.algorithm == "byte_bpe" else settings.normalization
+    stripped, kept = ("NFKD", "NFKC") if model else ("NFD", "none")
     write_json(
         f"{output_dir}/{VOCABULARY_SPEC_FILE}",
         {
             **{name: value for name, value in dataclasses.asdict(settings).items() if name != "extend" or value},
             **rules.fields,
-            "normalization": f"{'NFKD' if model else 'NFD'}, marks stripped"
-            if rules.strip_accents
-            else "NFKC"
-            if model
-            else "none",
+            "normalization": f"{stripped}, marks stripped" if rules.strip_accents else kept,
             "unicode_version": UNICODE_VERSION,
             "vocab_size": len(vocabulary),
             "vocabulary_sha256": hashlib.sha256(content).hexdigest(),
@@ -85,17 +82,8 @@ def load_tokenizer(directory: str) -> tuple[Tokenizer, dict[str, Any]]:
 
 def import_vocabulary(path: str, output_dir: str, settings: VocabularySettings) -> int:
     """Import a user's vocabulary to a folder; returns its size. Arguments and errors as in `read_given`."""
-    further = _further_fields(path)
-    if settings.algorithm == "sentencepiece":
-        try:
-            model = model_with_ids(_read(path), "albert", settings.lower_case, not settings.normalization.strip_accents)
-            format_ = stored_format({"algorithm": settings.algorithm, **further})
-            vocabulary, merges = list(SentencePieceTokenizer(model, format_).vocabulary), list[tuple[str, str]]()
-        except (OSError, ValueError) as error:
-            raise InputError(f"{path} is not a vocabulary for {settings.algorithm}: {error}") from error
-    else:
-        (vocabulary, merges), model = read_given(path, settings), None
-    write_vocabulary(output_dir, vocabulary, merges, settings, model, source="given", **further)
+    vocabulary, merges, model = read_given(path, settings)
+    write_vocabulary(output_dir, vocabulary, merges, settings, model, source="given", **_further_fields(path))
     return len(vocabulary)
 
 
@@ -111,13 +99,18 @@ def _further_fields(path: str) -> dict[str, Any]:
     return {n: v for n, v in json.loads(_read(spec)).items() if n in FORMAT_FIELDS} if FileSystems.exists(spec) else {}
 
 
-def read_given(path: str, settings: VocabularySettings) -> tuple[list[str], list[tuple[str, str]]]:
-    """Read a user's vocabulary: tokens in the order of their ids, and merges for byte-level BPE.
+def read_given(path: str, settings: VocabularySettings) -> tuple[list[str], list[tuple[str, str]], bytes | None]:
+    """Read a user's vocabulary: tokens in the order of their ids, merges for byte-level BPE, SentencePiece's model.
 
-    It is vocab.txt, one token per line, or for byte-level BPE vocab.json (token -> id) with merges.txt beside it.
+    It is vocab.txt, one token per line, or for byte-level BPE vocab.json (token -> id) with merges.txt beside it, or
+    spiece.model.
     InputError: it cannot be read, or is not a vocabulary for this algorithm.
     """
     try:
+        if settings.algorithm == "sentencepiece":
+            model = model_with_ids(_read(path), "albert", settings.lower_case, not settings.normalization.strip_accents)
+            format_ = stored_format({"algorithm": settings.algorithm, **_further_fields(path)})
+            return list(SentencePieceTokenizer(model, format_).vocabulary), [], model
         text = _read(path).decode("utf-8")
         if path.endswith(".json"):
             ids = json.loads(text)
@@ -131,7 +124,7 @@ def read_given(path: str, settings: VocabularySettings) -> tuple[list[str], list
         make_tokenizer(vocabulary, {**dataclasses.asdict(settings), **_further_fields(path)}, merges)
     except (OSError, ValueError, AttributeError, TypeError) as error:
         raise InputError(f"{path} is not a vocabulary for {settings.algorithm}: {error}") from error
-    return vocabulary, merges
+    return vocabulary, merges, None
 
 
 def _parse_merges(directory: str) -> list[tuple[str, str]]:

@@ -28,15 +28,15 @@ MAX_BYTES_LEARNED = 20_000_000
 MAX_WORD_BYTES = 1000
 
 
-def least_count(total: int, settings: VocabularySettings) -> int:
-    """Minimum count of a word to learn from, in a text of `total` words.
+def least_count(total: int, settings: VocabularySettings, parts: int = 1) -> int:
+    """Minimum count of a word to learn from, in a text of `total` words, or parts of a word.
 
     Rarer words, scaled down, would occur less than half a time in the trainer's text. Rounded up to once, they would be
     a third of it for 3e10 words, although they are a hundredth of the corpus. At most 2 * MAX_WORDS_SHOWN words reach
     the minimum, however long the text is.
     """
     minimum = settings.min_word_count if settings.algorithm == "wordpiece" else 1
-    return max(minimum, -(-total // (2 * MAX_WORDS_SHOWN)))
+    return max(minimum, -(-total // (2 * MAX_WORDS_SHOWN * parts)))
 
 
 def sample(counts: Mapping[str, int], threshold: int, key: str = "") -> Iterator[tuple[str, int]]:

@@ -15,7 +15,7 @@ from bert_keras.tokenizers.normalize import split_words
 from bert_keras.tokenizers.sentencepiece import precompiled
 from bert_keras.tokenizers.vocabulary_files import format_fields
 from bert_keras.tokenizers.wordpiece import BertTokenizer
-from components.io.shards import matching, read_documents, source_of
+from components.io.shards import matching, read_documents
 from components.vocab_gen.files import write_vocabulary
 from components.vocab_gen.learn import (
     add_words,
@@ -124,7 +124,8 @@ class LearnVocabulary(beam.DoFn):
 
 
 def _rate(rates: Mapping[str, float], path: str) -> float:
-    return rates.get(source_of(path), 1.0)
+    """The rate of the source of a shard, whose name ends with it (`components.io.shards.shard_name`)."""
+    return rates.get(path.removesuffix(".tfrecord").rpartition("-")[2], 1.0)
 
 
 def _size(path: str, rates: Mapping[str, float]) -> int:
@@ -164,8 +165,7 @@ class MakeVocabulary(beam.PTransform):
         # The total needs no shuffle, so rare words can be dropped before the counts are summed.
         parts = _PARTS_OF_A_COUNT if self.rates else 1
         total = counts | "Counts" >> beam.Values() | "Total" >> beam.CombineGlobally(sum)
-        total = total | "Whole" >> beam.Map(lambda total: total // parts)
-        least = beam.pvalue.AsSingleton(total | "LeastCount" >> beam.Map(least_count, self.settings))
+        least = beam.pvalue.AsSingleton(total | "LeastCount" >> beam.Map(least_count, self.settings, parts))
         words = (
             counts
             | "SumCounts" >> beam.CombinePerKey(sum)

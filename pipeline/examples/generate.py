@@ -27,13 +27,12 @@ from collections.abc import Callable, Sequence
 import apache_beam as beam
 from apache_beam.io.filesystems import FileSystems
 
-from bert_keras.data.example_format import EXAMPLE_SPEC_FILE
+from bert_keras.data.example_format import EXAMPLE_SPEC_FILE, SOURCE_RATES
 from bert_keras.errors import InputError
 from components.code_version import code_fingerprint
 from components.corpus_gen.inputs import find_inputs, fingerprint
 from components.corpus_gen.readers import in_threads, read_units
 from components.corpus_gen.record.card import CARD_FILE, COUNTS_FILE
-from components.corpus_gen.record.rates import read_rates
 from components.corpus_gen.record.tally import DROPPED
 from components.corpus_gen.settings import CorpusSettings
 from components.corpus_gen.sorted_runs import SPLITS
@@ -149,7 +148,7 @@ def generate(
                             *(made_dir, vocab_size, job.vocabulary),
                             exact=False,
                             initial=initial,
-                            rates=read_rates(documents_dir),
+                            rates=read_json(f"{documents_dir}/{COUNTS_FILE}").get(SOURCE_RATES),
                         )
                     ),
                 )

@@ -138,7 +138,8 @@ def _samples(summary: Mapping[str, Any], pieces: set[str]) -> list[dict[str, Any
 def _pieces(pieces: Sequence[str], space: str | None) -> dict[str, Any]:
     """Learned tokens longer than a character, in the order of their merges, and the distribution of their lengths."""
     bare = {p: p.removeprefix(space or "##") for p in pieces}
-    learned = [p for p in pieces if len(bare[p]) > 1 and p[0] + p[-1] not in ("[]", "<>")[space == SPACE :]]
+    special = {None: ["[]"], SPACE: ["<>"]}.get(space, ["[]", "<>"])
+    learned = [p for p in pieces if len(bare[p]) > 1 and p[0] + p[-1] not in special]
     lengths = Counter(min(len(bare[p]), LONGEST_BAR) for p in learned)
     return {
         "first": learned[:PIECES_SHOWN],

@@ -45,7 +45,6 @@ def figures(run: Run, recipe: Recipe, initial: InitialFiles | None) -> dict[str,
     trained_on = run.stages[stages.TRAINER].inputs[stages.EXAMPLES]
     objective = recipe.pretraining_objective
     metrics, (first, *_) = evaluated(evaluation), PARTS[objective]
-    by_word = _word_perplexity_of_sources(evaluation, examples, f"{first.key}_perplexity")
     recipe, budget = with_budget(recipe, run.output(stages.TRAINER, stages.MODEL_RUN).uri, f"{first.key}_loss")
     samples = sample_predictions(model, documents, recipe.vocabulary.algorithm)
     return {
@@ -60,7 +59,7 @@ def figures(run: Run, recipe: Recipe, initial: InitialFiles | None) -> dict[str,
         "examples_train": spec.train_examples,
         "examples_eval": spec.eval_examples,
         "sources": [
-            source | (by_word.get(source["name"], {}) if source["max_seq_length"] == spec.max_seq_length else {})
+            source | _by_word(source["name"], evaluation, examples, f"{first.key}_perplexity")
             for source in read_by_source([artifact.uri for artifact in trained_on], recipe)
         ],
         "data_figures": read_json(os.path.join(verdict, VERDICT_FILE))["figures"],
@@ -99,15 +98,13 @@ def _word_perplexity(run: Run, evaluation: str, examples: str, perplexity: str) 
     return {"word_perplexity": {**figures, "held_out": {**held_out, **figures.get("held_out", {})}}}
 
 
-def _word_perplexity_of_sources(evaluation: str, examples: str, perplexity: str) -> dict[str, dict[str, float]]:
-    return {
-        name: {
-            "word_perplexity": word_perplexity(math.log(part["metrics"][perplexity]), tokens_per_word(examples, name))
-        }
-        for part in evaluated_by_slice(evaluation)
-        if part["by"] == SLICED_BY[SOURCE]
-        for name in [part["of"]]
-    }
+def _by_word(source: str, evaluation: str, examples: str, perplexity: str) -> dict[str, float]:
+    """The perplexity per word of a source's held-out text; empty if there is none, as of replayed text."""
+    for part in evaluated_by_slice(evaluation):
+        if (part["by"], part["of"]) == (SLICED_BY[SOURCE], source):
+            loss, tokens = math.log(part["metrics"][perplexity]), tokens_per_word(examples, source)
+            return {"word_perplexity": word_perplexity(loss, tokens)}
+    return {}
 
 
 def _initial_model(run: Run, files: InitialFiles | None, evaluation: str) -> dict[str, Any]:
@@ -229,10 +226,5 @@ def source_line(sources: Sequence[Mapping[str, Any]]) -> str:
     return ", ".join(
         f"{source['name'] or 'corpus'} {source['share']:.1%}, read {source['read'] / source['one_pass']:.2g} times"
         + (f" in {source['max_seq_length']} tokens" if len(lengths) > 1 else "")
-        + (
-            f", perplexity per word {perplexity_text(perplexity)}"
-            if (perplexity := source.get("word_perplexity"))
-            else ""
-        )
         for source in sources
     )

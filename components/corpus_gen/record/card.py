@@ -12,7 +12,6 @@ from bert_keras.errors import InputError
 from components.corpus_gen.filters import leaks, personal_data
 from components.corpus_gen.filters.chain import RULES
 from components.corpus_gen.record.licences import LICENCES
-from components.corpus_gen.record.rates import COUNTS_FILE as COUNTS_FILE
 from components.corpus_gen.record.tally import (
     ALL,
     DUPLICATE,
@@ -24,6 +23,7 @@ from components.corpus_gen.record.tally import (
     SOURCES,
     nested,
 )
+from components.corpus_gen.settings import COUNTS_FILE as COUNTS_FILE
 from components.corpus_gen.settings import CorpusSettings
 from components.corpus_gen.sorted_runs import SPLITS
 from components.io.shards import whole_file, write_json
@@ -112,8 +112,6 @@ def _lines(counts: Mapping[str, Any], settings: CorpusSettings) -> Iterator[str]
         )
         columns = [by, *(f"{unit} {what}" for what in ("read", "kept") for unit in UNITS), "documents dropped"]
         yield from _section(title, rows, columns, "not counted (`corpus.count_languages`)")
-    if rates := counts.get(SOURCE_RATES):
-        yield from _section(*_weights(counts[SOURCES], rates))
     personal = (
         [rule, text, _number(found.get(rule, 0)) if getattr(settings.personal_data, switch) else "not searched"]
         for (rule, text), switch in zip(personal_data.RULES.items(), ("email", "ip", "card", "phone"), strict=True)
@@ -144,17 +142,6 @@ def _lines(counts: Mapping[str, Any], settings: CorpusSettings) -> Iterator[str]
 def total(fates: _Fates) -> dict[str, int]:
     """The sums of all fates."""
     return {unit: sum(fate[unit] for fate in fates.values()) for unit in UNITS}
-
-
-def _weights(sources: Mapping[str, Any], rates: Mapping[str, float]) -> tuple[str, Iterator[list[str]], list[str]]:
-    """The shares of the sources in the sentences before and after their weighting."""
-    sizes = {name: sources[name][SPLITS[0]]["segments"] for name in rates}
-    before, after = sum(sizes.values()), sum(sizes[name] * rate for name, rate in rates.items())
-    rows = (
-        [name, _number(sizes[name]), f"{sizes[name] / before:.2%}", f"{sizes[name] * rate / after:.2%}", f"{rate:.3g}"]
-        for name, rate in rates.items()
-    )
-    return "Weights (`corpus.source_power`)", rows, ["source", "sentences", "share", "share when read", "times read"]
 
 
 def _section(

@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import hashlib
 import json
 import os
 import types
@@ -150,17 +151,21 @@ class Fabricated(FinishedRun):
         }  # fmt: skip
         split = {"documents": 90, "bytes": 1_000_000, "duplicates": 3, "segments": 450}
         self.file("documents", "corpus.json", json.dumps({"train": split, "eval": split}))
-        self.file("vocabulary", "vocab.txt", "\n".join(PIECES) + "\n")
-        self.file(
-            "vocabulary", "vocab_spec.json",
-            json.dumps(
-                {
-                    "algorithm": "wordpiece", "lower_case": True, "normalization": "NFD", "unicode_version": "14.0.0",
-                    "source": "learned", "vocab_size": 9, "min_word_count": 2, "words": 4000, "distinct_words": 800,
-                }
-            ),
+        self.vocabulary(
+            PIECES, source="learned", lower_case=True, normalization="NFD", min_word_count=2, words=4000,
+            distinct_words=800,
         )  # fmt: skip
         self.log = self.file("model_run", "log.jsonl", "".join(map(log_line, ("train", "train", "eval"), (20, 40, 40))))
+
+    def vocabulary(self, pieces, **more):
+        """Write a vocabulary of word pieces."""
+        content = "\n".join(pieces) + "\n"
+        self.file("vocabulary", "vocab.txt", content)
+        spec = {
+            "algorithm": "wordpiece", "unicode_version": "14.0.0", "vocab_size": 9, "min_word_count": 1,
+            "vocabulary_sha256": hashlib.sha256(content.encode()).hexdigest(),
+        }  # fmt: skip
+        self.file("vocabulary", "vocab_spec.json", json.dumps(spec | more))
 
     def begin_with_initial_model(self):
         """Add the nodes of an initial model, which is the baseline."""

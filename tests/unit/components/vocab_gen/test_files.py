@@ -112,6 +112,8 @@ def learn(tmp_path):
     documents, vocabulary = standard_artifacts.Examples(), Vocabulary()
     documents.uri, vocabulary.uri = str(tmp_path / "documents"), str(tmp_path / "vocabulary")
     documents.split_names = encode_split_names(["train", "eval"])
+    (tmp_path / "documents").mkdir()
+    (tmp_path / "documents" / "corpus.json").write_text("{}")
     for split, text in {"train": b"train train", "eval": b"held held out out"}.items():
         example = tf.train.Example()
         example.features.feature["segments"].bytes_list.value.append(text)

@@ -13,7 +13,7 @@ from bert_keras.errors import InputError
 from pipeline.report.gate import gate_rows, verdict
 from pipeline.report.page import write_report
 from tests.support.golden import check_golden
-from tests.support.pipeline.fabricated_run import PAIRS, SUMMARY, Fabricated, failed, log_line
+from tests.support.pipeline.fabricated_run import PAIRS, PIECES, SUMMARY, Fabricated, failed, log_line
 from tests.support.pipeline.report_reading import check_stands_alone, lines, words
 
 
@@ -49,11 +49,9 @@ def sliced(fabricated):
 
 def vocabulary_of(source, **more):
     """Of a given vocabulary no words are counted."""
-    spec = {"algorithm": "wordpiece", "lower_case": False, "normalization": "none", "unicode_version": "14.0.0"}
 
     def change(fabricated):
-        content = spec | {"source": source, "vocab_size": 9, "min_word_count": 1} | more
-        fabricated.file("vocabulary", "vocab_spec.json", json.dumps(content))
+        fabricated.vocabulary(PIECES, source=source, lower_case=False, normalization="none", **more)
 
     return change
 
@@ -253,7 +251,9 @@ def test_text_of_the_corpus_is_escaped(fabricated):
     fabricated.summary["samples"] = [
         {"text": f"{evil} [MASK] <b>", "masked_word": "<i>", "predictions": [[evil, 0.5], ['"><img src=x>', 0.1]]}
     ]
-    fabricated.file("vocabulary", "vocab.txt", f"[PAD]\n{evil}\n")
+    fabricated.vocabulary(
+        ["[PAD]", evil], source="learned", lower_case=True, normalization="NFD", words=9, distinct_words=9
+    )
     html = fabricated.write()
     assert "<script" not in html and "<img" not in html and "<b>$" not in html
     assert html.count("&lt;script&gt;alert(1)&lt;/script&gt;") == 3

@@ -136,6 +136,7 @@ def test_example_generation_is_a_job_too(built, tmp_path):
     """Its functions hold a tokenizer, which must reach the workers inside the job."""
     (tmp_path / "vocab.txt").write_text("\n".join([*SPECIAL_TOKENS, *"abcdefghij"]) + "\n")
     import_vocabulary(str(tmp_path / "vocab.txt"), str(tmp_path / "out"), VocabularySettings())
+    (tmp_path / "corpus.json").write_text("{}")
     for split in ("train", "eval"):
         record = serialize(b"i" * 16, "text.txt", ["a b c", "d e f"])
         write_shard(f"{tmp_path}/Split-{split}/documents-00000-of-00001.tfrecord", [record])
