@@ -24,7 +24,7 @@ from bert_keras.convert.architecture import (
     architecture_of,
     backbone_of,
     check_written,
-    generator_size,
+    generator_fields,
 )
 from bert_keras.convert.families.table import FAMILIES
 from bert_keras.convert.huggingface import sentence_transformers
@@ -80,13 +80,13 @@ def read_huggingface(directory: str, cased: bool | None = None) -> ModelFolder:
         parts = {weight.part for weight in weight_copy.check_tensors(architecture, "huggingface", stored, file)}
     _check_head(architecture, parts, config_path)
     embedding, not_read = sentence_transformers.read_embedding(directory, positions)
-    size = _generator_size(directory, architecture)
+    size = _generator_fields(directory, architecture)
     return ModelFolder(
         architecture,
         lambda: _load(directory, architecture, size is not None),
         lambda: vocabulary.tokenizer(directory, cased) if vocabulary else None,
         directory,
-        generator_size=size,
+        generator_fields=size,
         is_generator=architecture.family == "electra" and "masked-LM head" in parts,
         embedding=embedding,
         max_seq_length=read_length(directory, positions),
@@ -105,8 +105,8 @@ def _load(directory: str, architecture: Architecture, has_generator: bool) -> Ne
     return dataclasses.replace(networks, generator=_read_generator(directory, networks.model))
 
 
-def _generator_size(directory: str, discriminator: Architecture) -> float | None:
-    """The generator's share of the discriminator's width; None if there is no generator."""
+def _generator_fields(directory: str, discriminator: Architecture) -> dict[str, float] | None:
+    """The generator's size, as in `ModelFolder`; None if there is no generator."""
     folder = os.path.join(directory, GENERATOR_FOLDER)
     path = os.path.join(folder, CONFIG_FILE)
     if discriminator.family != "electra" or not os.path.exists(path):
@@ -114,7 +114,7 @@ def _generator_size(directory: str, discriminator: Architecture) -> float | None
     generator = read_huggingface(folder)
     if not generator.is_generator:
         raise InputError(f"{folder}: has no masked-LM head, so it is no generator; give the one of {directory}")
-    return generator_size(generator.architecture, discriminator, f"{path}: is not the generator of {directory}")
+    return generator_fields(generator.architecture, discriminator, f"{path}: is not the generator of {directory}")
 
 
 def _read_generator(directory: str, discriminator: Model) -> ElectraGenerator:
@@ -147,6 +147,7 @@ def write_huggingface(folder: ModelFolder, directory: str) -> Written:
     _check_head(architecture, parts, "the model")
     fields = _config_fields(architecture, parts, tokenizer)
     left_out = weight_copy.left_out(model, "huggingface", family.name)
+    left_out += ("generator",) if folder.generator and family.name != "electra" else ()
     tensors = family.tensors_there(weight_copy.tensors_of(model, "huggingface", family.name))
     with files_.staged(directory) as temporary:
         length = folder.max_seq_length or encoder.max_position_embeddings
@@ -163,7 +164,7 @@ def write_huggingface(folder: ModelFolder, directory: str) -> Written:
         save_file(tensors, weights, metadata={"format": "pt"})
         # safetensors makes the file readable to its owner only, whatever the umask.
         shutil.copymode(os.path.join(temporary, CONFIG_FILE), weights)
-        if folder.generator:
+        if folder.generator and family.name == "electra":
             generator = ModelFolder.in_memory(folder.generator, tokenizer)
             write_huggingface(generator, os.path.join(temporary, GENERATOR_FOLDER))
     return Written(remarks=tuple(f"the {part} is dropped: {fields['architectures'][0]} has none" for part in left_out))
