@@ -35,7 +35,8 @@ from bert_keras.saved_model.settings import (
     family_of,
 )
 from bert_keras.tokenizers import vocabulary_files
-from bert_keras.tokenizers.protocol import BYTE_BPE, SENTENCEPIECE, Tokenizer
+from bert_keras.tokenizers.byte_bpe import BPE_FIELDS
+from bert_keras.tokenizers.protocol import BYTE_BPE, SENTENCEPIECE, Tokenizer, stored_format
 from bert_keras.tokenizers.unicode_tables import normalization_fields
 from bert_keras.tokenizers.vocabulary_files import VOCABULARY_FILE, VOCABULARY_SPEC_FILE, Vocabulary
 
@@ -89,7 +90,7 @@ def read_pushed(directory: str, cased: bool | None = None) -> ModelFolder:
         if task is not None:
             return Networks(model)
         untrained = tuple(stored.get(UNTRAINED_FIELD, ()))
-        if has_bytes and electra is None:
+        if electra is None and (FAMILIES[family].masked_lm_only or has_bytes):
             return _as_roberta(model, untrained)
         return Networks(model, untrained, _read_generator(generator, electra) if electra and has_generator else None)
 
@@ -181,14 +182,22 @@ def _read_vocabulary(directory: str, config: BertConfig) -> Vocabulary | None:
     """The vocabulary of the algorithm that `vocab_spec.json` names; None without its files."""
     path, size = os.path.join(directory, VOCABULARY_SPEC_FILE), (config.vocab_size, CONFIG_FILE)
     spec = files.read_json(path) if os.path.exists(path) else {}
+    further: dict[str, Any] = {}
     if spec.get("algorithm") == SENTENCEPIECE:
         # Its rules are in it.
-        return vocabulary_files.read_sentencepiece(directory, *size, False, True)
-    if spec.get("algorithm") == BYTE_BPE:
+        vocabulary = vocabulary_files.read_sentencepiece(directory, *size)
+    elif spec.get("algorithm") == BYTE_BPE:
         names = vocabulary_files.BPE_VOCABULARY_FILE, vocabulary_files.MERGES_FILE
-        return vocabulary_files.read_byte_bpe(directory, names, *size)
-    vocabulary = vocabulary_files.read_wordpiece(os.path.join(directory, VOCABULARY_FILE), *size)
-    return dataclasses.replace(vocabulary, rules=normalization_fields(spec)) if vocabulary else None
+        vocabulary = vocabulary_files.read_byte_bpe(directory, names, *size)
+        further = {name: spec[name] for name in BPE_FIELDS if name in spec}
+    else:
+        vocabulary = vocabulary_files.read_wordpiece(os.path.join(directory, VOCABULARY_FILE), *size)
+        further = {"rules": normalization_fields(spec)}
+    try:
+        format_ = stored_format(spec)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{path}: format: {error}") from error
+    return dataclasses.replace(vocabulary, format=format_, **further) if vocabulary else None
 
 
 def _read_task(directory: str) -> tuple[Task | None, TaskSettings | None]:

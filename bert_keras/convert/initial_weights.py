@@ -18,8 +18,9 @@ from bert_keras.errors import InputError
 from bert_keras.models.config import BertConfig, Part
 from bert_keras.models.electra import ElectraDiscriminator, ElectraForPreTraining, ElectraGenerator
 from bert_keras.notices import notify
-from bert_keras.tokenizers.protocol import SENTENCEPIECE, Tokenizer
-from bert_keras.tokenizers.vocabulary_files import vocabulary_files
+from bert_keras.saved_model.settings import FAMILY_FIELD
+from bert_keras.tokenizers.protocol import Tokenizer
+from bert_keras.tokenizers.vocabulary_files import format_fields, vocabulary_files
 from bert_keras.tokenizers.wordpiece import BertTokenizer
 from bert_keras.tokenizers.wordpiece_extension import replaced_tokens
 
@@ -41,14 +42,14 @@ class InitialWeights:
         untrained: parts that the folder lacks, with random weights.
         new_tokens: tokens that the folder's vocabulary lacks; their rows are means of the rows that they replace.
         learned_rows: of each trainable variable, in order, the rows that the folder lacks (new tokens); None: all.
-        origin: as in `ModelFolder`.
+        record: fields of `bert_config.json` (`ModelFolder.record`).
     """
 
     trained: tuple[Part, ...]
     untrained: tuple[Part, ...]
     new_tokens: int
     learned_rows: tuple[list[int] | None, ...] = ()
-    origin: Mapping[str, str] | None = None
+    record: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def __str__(self) -> str:
         untrained = f"; untrained: {', '.join(self.untrained)}" if self.untrained else ""
@@ -74,11 +75,6 @@ def initial_folder(directory: str, cased: bool | None = None) -> tuple[ModelFold
             "generator/"
         )
     tokenizer = folder.known_tokenizer()
-    if tokenizer.algorithm == SENTENCEPIECE:
-        raise InputError(
-            f"{directory}: has a SentencePiece vocabulary, which pre-training does not go on with: fine-tune the model "
-            "(bert-tfx finetune --init), or pre-train one with WordPiece (recipe albert_base)"
-        )
     check_algorithm(folder.family, tokenizer, directory)
     return folder, tokenizer
 
@@ -144,12 +140,20 @@ def initialize(model: keras.Model, directory: str, cased: bool | None, tokenizer
             ours.set_weights(theirs.get_weights())
         model.split_embeddings()
         (trained if source.generator else untrained)["generator"] = None
-    return InitialWeights(tuple(trained), tuple(untrained), len(replaced), tuple(learned.values()), source.origin)
+    record = source.record()
+    if is_electra:  # perhaps of a BERT's encoder
+        del record[FAMILY_FIELD]
+    return InitialWeights(tuple(trained), tuple(untrained), len(replaced), tuple(learned.values()), record)
 
 
 def _replaced(directory: str, original: Tokenizer, tokenizer: Tokenizer) -> dict[int, list[int]]:
-    """The old tokens that each new token replaces; none in byte-level BPE, which no words can be added to."""
-    if isinstance(original, BertTokenizer) and isinstance(tokenizer, BertTokenizer):
+    """The old tokens that each new token replaces; none but for word pieces, which words can be added to."""
+    both = original, tokenizer
+    if (
+        isinstance(original, BertTokenizer)
+        and isinstance(tokenizer, BertTokenizer)
+        and len({t.format for t in both}) == 1
+    ):
         theirs = tokenizer.normalization.fields
         for name, value in original.normalization.fields.items():
             if value != theirs[name]:
@@ -161,7 +165,8 @@ def _replaced(directory: str, original: Tokenizer, tokenizer: Tokenizer) -> dict
             return replaced_tokens(original, tokenizer.vocabulary)
         except ValueError as error:
             raise InputError(f"{directory}: {error}") from error
-    if vocabulary_files(tokenizer) != vocabulary_files(original):
+    first, second = ((vocabulary_files(vocabulary), format_fields(vocabulary)) for vocabulary in both)
+    if first != second:
         raise InputError(f"{directory}: its vocabulary is not the examples': make them with --init too")
     return {}
 

@@ -200,9 +200,7 @@ def write_tf1(folder: ModelFolder, directory: str) -> Written:
     check_written(architecture)
     check_plain(config, _WHOSE)
     if not architecture.row.in_tf1:
-        raise InputError(
-            f"{_WHOSE} cannot hold a model of {architecture.title}; write it with --to hf or --to keras-hub"
-        )
+        raise InputError(f"{_WHOSE} cannot hold a model of {architecture.title}; write it with --to hf")
     vocabulary_files.check_tokenizer(folder.tokenizer, config.vocab_size)
     tokenizer = vocabulary_files.wordpiece(folder.tokenizer, _WHOSE)
     tensors, name = weight_copy.tensors_of(model, "tf1", architecture.family), CHECKPOINT

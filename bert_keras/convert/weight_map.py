@@ -42,6 +42,10 @@ def _renamed(weight: Weight, family: Family) -> Weight:
     return weight._replace(tf1=None, huggingface=huggingface, keras_hub=None)
 
 
+def _stem(family: Family) -> str:
+    return "bert" if family.renamed else family.prefix.removesuffix(".") or family.name
+
+
 def _dense(part: Part, path: str, names: _Names, inputs: int, outputs: int) -> list[Weight]:
     tf1, huggingface, keras_hub = names
     kernel = (
@@ -72,7 +76,7 @@ def _stored(name: str | None, end: str = "", transposed: bool = False) -> Stored
 
 
 def _embeddings(config: BertConfig, family: Family, width: int) -> Iterator[Weight]:
-    stem = "bert" if family.renamed else family.name
+    stem = _stem(family)
     positions = config.max_position_embeddings if config.position_embedding == "learned" else 0
     # keras-hub's RoBERTa has both tables in one layer, and no segments.
     has_segments = not family.keras_hub or family.keras_hub.has_segments
@@ -101,7 +105,7 @@ def _embeddings(config: BertConfig, family: Family, width: int) -> Iterator[Weig
 
 def _encoder(config: BertConfig, family: Family) -> Iterator[Weight]:
     hidden, inner = config.hidden_size, config.intermediate_size
-    is_pre, stem = config.norm_place == "pre", "bert" if family.renamed else family.name
+    is_pre, stem = config.norm_place == "pre", _stem(family)
     is_disentangled = config.relative_attention == "disentangled"
     if rows := config.distance_rows:
         here, stored = "bert/relative_positions", Stored(f"{stem}.encoder.rel_embeddings.weight")

@@ -57,14 +57,14 @@ class PretrainingSettings:
             return "span_boundary" if self.model_family == "spanbert" else self.model_family
         return objective if objective in (*LABELLED, "left_to_right") else "mlm"
 
-    def check(self, objective: str, config: BertConfig, *, byte_bpe: bool = False) -> None:
+    def check(self, objective: str, config: BertConfig, *, wordpiece: bool = True) -> None:
         """Check that the model with this encoder can learn from examples of an `examples.objective`.
 
         Raises:
             ValueError: it cannot; names the settings to change.
         """
         if config.encoder == "bilm":
-            others = self.model_family != "bert" or self.head_start or config.causal or byte_bpe
+            others = self.model_family != "bert" or self.head_start or config.causal or not wordpiece
             if objective != "left_to_right" or others:
                 raise ValueError(
                     "model.encoder is 'bilm', which learns the next and the previous token of word pieces: set "

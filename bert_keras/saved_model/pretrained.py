@@ -236,7 +236,7 @@ def export_saved_model(
     save_servable(module, directory, signatures)
     requests = {name: inputs for name, inputs in _WARMUP_INPUTS.items() if name in signatures}
     if "fill_mask" in requests:
-        mask = tokenizer.vocabulary[tokenizer.mask_id]
+        mask = tokenizer.format.mask
         requests["fill_mask"] = {"text": [text.replace("[MASK]", mask) for text in requests["fill_mask"]["text"]]}
     # `signatures` makes the first one the default.
     default = requests[next(name for name in signatures if name != "serving_default")]

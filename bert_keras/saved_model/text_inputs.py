@@ -30,13 +30,13 @@ def graph_tokenizer_of(tokenizer: Tokenizer) -> GraphTokenizer | GraphByteBpe | 
     if isinstance(tokenizer, SentencePieceTokenizer):
         return GraphSentencePiece(tokenizer)
     assert isinstance(tokenizer, BertTokenizer)
-    return GraphTokenizer(tokenizer.vocabulary, **tokenizer.normalization.fields)
+    return _graph_of(tokenizer)
 
 
 def mask_tokenizer_of(
     tokenizer: Tokenizer, graph: GraphTokenizer | GraphByteBpe | GraphSentencePiece
 ) -> Callable[[tf.Tensor], Any]:
-    """The graph version of a tokenizer for texts with masks, "[MASK]" or "<mask>", each of which is one token.
+    """The graph version of a tokenizer for texts with masks, each of which is one token.
 
     Args:
         graph: the graph version of `tokenizer`, whose tables are used again if possible.
@@ -45,8 +45,12 @@ def mask_tokenizer_of(
         return graph.with_masks
     assert isinstance(tokenizer, BertTokenizer)
     # The original's tokenizer splits "[MASK]".
-    mask = tokenizer.vocabulary[tokenizer.mask_id]
-    return GraphTokenizer(tokenizer.vocabulary, preserve=[mask], **tokenizer.normalization.fields)
+    return _graph_of(tokenizer, preserve=[tokenizer.format.mask])
+
+
+def _graph_of(tokenizer: BertTokenizer, **fields: Any) -> GraphTokenizer:
+    rules = tokenizer.normalization.fields
+    return GraphTokenizer(tokenizer.vocabulary, unknown=tokenizer.format.unk, **rules, **fields)
 
 
 class TextInputs(tf.Module):

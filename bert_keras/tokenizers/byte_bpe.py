@@ -9,15 +9,25 @@ from __future__ import annotations
 
 import functools
 import itertools
+import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
-from bert_keras.tokenizers.protocol import BYTE_BPE, BatchTokenizer, EncodedTexts, batches_of
+from bert_keras.tokenizers.protocol import (
+    BYTE_BPE,
+    FORMATS,
+    BatchTokenizer,
+    EncodedTexts,
+    SequenceFormat,
+    batches_of,
+)
 
 # RoBERTa's, in the order of their ids.
 SPECIAL_TOKENS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
 SPACE = "Ġ"
+# What `vocab_spec.json` says of a `ByteBpeTokenizer` that is not RoBERTa's.
+BPE_FIELDS = ("nfc", "added")
 # The character classes of GPT-2's pattern, each with the pattern of its complement.
 LETTER, NUMBER, WHITE_SPACE = 1, 2, 3
 _NOT_OF_CLASS = {LETTER: r"\P{L}+", NUMBER: r"\P{N}+", WHITE_SPACE: r"\S+"}
@@ -85,46 +95,54 @@ def check_order(merges: Sequence[tuple[str, str]]) -> None:
 
 
 class ByteBpeTokenizer(BatchTokenizer):
-    """GPT-2's encoder with RoBERTa's special tokens; a `bert_keras.tokenizers.protocol.Tokenizer`.
+    """GPT-2's encoder, by default with RoBERTa's special tokens; a `bert_keras.tokenizers.protocol.Tokenizer`.
 
-    Special tokens in a text are text, as in fairseq. Pairs are <s> a </s></s> b </s>, without segments (fairseq,
-    models/roberta/hub_interface.py, `encode`).
+    Special tokens in a text are text, as in fairseq. RoBERTa's pairs are <s> a </s></s> b </s>, without segments
+    (fairseq, models/roberta/hub_interface.py, `encode`).
 
     Args:
         vocabulary: one token per id.
         merges: pairs of tokens, in the order of merging: ("Ġ", "t").
+        format_: special tokens and pairs.
+        nfc: a text is composed first (Unicode's normalization form C), as ModernBERT's.
+        added: tokens of the vocabulary that are cut out of a text before its words, the longest at each place.
 
     Raises:
         ValueError: a duplicate or missing token.
     """
 
     algorithm = BYTE_BPE
-    pair_separators, has_segments, words_stand_alone = 2, False, False
+    words_stand_alone = False
 
-    def __init__(self, vocabulary: Sequence[str], merges: Sequence[tuple[str, str]]):
+    def __init__(
+        self,
+        vocabulary: Sequence[str],
+        merges: Sequence[tuple[str, str]],
+        format_: SequenceFormat = FORMATS["roberta"],
+        nfc: bool = False,
+        added: Sequence[str] = (),
+    ):
         self.vocabulary = tuple(vocabulary)
         self.merges = tuple((left, right) for left, right in merges)
+        self.nfc, self.added = nfc, tuple(added)
         ids = {token: i for i, token in enumerate(self.vocabulary)}
         if len(ids) < len(self.vocabulary):
             duplicate = next(token for i, token in enumerate(self.vocabulary) if ids[token] != i)
             raise ValueError(f"the vocabulary has the token {duplicate!r} twice; every token must be unique")
-        missing = [token for token in (*SPECIAL_TOKENS, *byte_alphabet()) if token not in ids]
-        if missing:
-            raise ValueError(
-                f"the vocabulary of {len(ids)} tokens lacks {', '.join(missing[:5])}; byte-level BPE needs all of "
-                f"{', '.join(SPECIAL_TOKENS)} and the 256 characters for bytes"
-            )
-        self.cls_id, self.pad_id, self.sep_id, self.unk_id, self.mask_id = (ids[token] for token in SPECIAL_TOKENS)
-        self._encode = _encoder(ids, self.merges)
+        self._take_format(format_, ids, byte_alphabet())
+        if missing := [token for token in self.added if token not in ids]:
+            raise ValueError(f"the vocabulary lacks the added tokens {', '.join(missing[:5])}")
+        self._encode = fast_byte_bpe(ids, self.merges, nfc, self.added).encode_batch
 
     def __reduce__(self):
         # Beam ships this to every worker: leave out the library's object.
-        return ByteBpeTokenizer, (self.vocabulary, self.merges)
+        return ByteBpeTokenizer, (self.vocabulary, self.merges, self.format, self.nfc, self.added)
 
     @functools.cached_property
     def is_suffix(self) -> np.ndarray:
         """Bool [V]: the token continues the word before it: no leading space, not a special token."""
-        return np.array([not token.startswith(SPACE) and token not in SPECIAL_TOKENS for token in self.vocabulary])
+        special = {*self.format.tokens.values(), *self.added}
+        return np.array([not token.startswith(SPACE) and token not in special for token in self.vocabulary])
 
     @functools.cached_property
     def at_begin(self) -> np.ndarray:
@@ -151,17 +169,54 @@ class ByteBpeTokenizer(BatchTokenizer):
         """
         ids, lengths, places = [np.zeros(0, np.int32)], [0], [np.zeros((0, 2), np.int64)]
         for batch in batches_of(texts):
-            for encoding in self._encode(batch, add_special_tokens=False):
+            composed = [*map(compose, batch)] if self.nfc else [(text, None) for text in batch]
+            encodings = self._encode([text for text, _ in composed], add_special_tokens=False)
+            for encoding, (_, sources) in zip(encodings, composed, strict=True):
                 ids.append(np.array(encoding.ids, np.int32))
                 lengths.append(len(encoding.ids))
-                places.append(np.array(encoding.offsets, np.int64).reshape(-1, 2))
+                offsets = np.array(encoding.offsets, np.int64).reshape(-1, 2) + self._spaces[ids[-1]] * [1, -1]
+                places.append(offsets if sources is None else sources[offsets - [0, 1], [0, 1]])
         all_ids = np.concatenate(ids)
-        starts, ends = (np.concatenate(places) + self._spaces[all_ids] * [1, -1]).T
+        starts, ends = np.concatenate(places).T
         return EncodedTexts(all_ids, np.cumsum(lengths, dtype=np.int64), starts, ends)
 
     @functools.cached_property
     def _spaces(self) -> np.ndarray:
         return spaces_around(self.vocabulary)
+
+
+@functools.cache
+def joins() -> np.ndarray:
+    """bool [0x110000]: NFC may join the code point with the one before it: marks, vowels and finals of Hangul."""
+    marks = [unicodedata.category(chr(code)).startswith("M") for code in range(_CODE_POINTS)]
+    table = np.array(marks)
+    table[0x1161:0x1176] = table[0x11A8:0x11C3] = True
+    return table
+
+
+def compose(text: str) -> tuple[str, np.ndarray | None]:
+    """NFC of a text, and int64 [N, 2], the first and one past the last character that each of its N comes from.
+
+    Where a character and those that join it change, each comes from all of them; None: each comes from itself.
+    """
+    if text.isascii() or unicodedata.is_normalized("NFC", text):
+        return text, None
+    codes = np.frombuffer(text.encode("utf-32-le"), np.uint32)
+    starts = np.flatnonzero(~joins()[codes])
+    splits = np.unique([0, *starts, len(text)])
+    runs, sources = [], []
+    for start, end in itertools.pairwise(splits.tolist()):
+        runs.append(run := _nfc()(text[start:end]))
+        same = run == text[start:end]
+        sources += [(i, i + 1) for i in range(start, end)] if same else [(start, end)] * len(run)
+    return "".join(runs), np.array(sources, np.int64).reshape(-1, 2)
+
+
+@functools.cache
+def _nfc():
+    from tokenizers import normalizers
+
+    return normalizers.NFC().normalize_str
 
 
 def text_of(token: str) -> str:
@@ -190,9 +245,13 @@ def byte_characters() -> list[str]:
     return [chr(byte) if byte in printable else chr(next(others)) for byte in range(256)]
 
 
-def _encoder(ids: dict[str, int], merges: Sequence[tuple[str, str]]):
-    from tokenizers import Tokenizer, models
+def fast_byte_bpe(ids: dict[str, int], merges: Sequence[tuple[str, str]], nfc: bool, added: Sequence[str]):
+    """The library's tokenizer with the ids of a `ByteBpeTokenizer`."""
+    from tokenizers import AddedToken, Tokenizer, models, normalizers
 
     tokenizer = Tokenizer(models.BPE(vocab=ids, merges=list(merges)))
+    if nfc:
+        tokenizer.normalizer = normalizers.NFC()
     tokenizer.pre_tokenizer = pre_tokenizer()
-    return tokenizer.encode_batch
+    tokenizer.add_tokens([AddedToken(token, normalized=True) for token in added])
+    return tokenizer

@@ -10,14 +10,18 @@ P tokens.
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import tensorflow as tf
+import tensorflow_text
 
 from bert_keras.tokenizers.byte_bpe import (
     WHITE_SPACE,
     ByteBpeTokenizer,
     byte_characters,
     character_classes,
+    joins,
     spaces_around,
 )
 from bert_keras.tokenizers.wordpiece_graph import GraphTokens, utf8_length
@@ -28,6 +32,8 @@ _STRIDE, _OVERLAP, _LONG = 64, 32, 128
 # Of Unicode, in RE2's words.
 _WHITE_SPACE_AT_END = r"[\pZ\s\x{0b}\x{85}]+$"
 _APOSTROPHE, _SPACE = ord("'"), ord(" ")
+# NFC changes nothing below; what TensorFlow writes for a noncharacter; a byte that UTF-8 never has.
+_FIRST_MARK, _REPLACEMENT, _BREAK = 0x300, 0xFFFD, b"\xff"
 # Suffixes that GPT-2's pattern cuts off after an apostrophe that begins a word.
 _ONE_LETTER, _TWO_LETTERS = "stmd", (("r", "e"), ("v", "e"), ("l", "l"))
 
@@ -45,13 +51,19 @@ class GraphByteBpe(tf.Module):
     def __init__(self, tokenizer: ByteBpeTokenizer):
         super().__init__()
         vocabulary = tokenizer.vocabulary
-        self._mask, self._mask_id = vocabulary[tokenizer.mask_id], tokenizer.mask_id
+        self._mask, self._mask_id = tokenizer.format.mask, tokenizer.mask_id
         ids = {token: number for number, token in enumerate(vocabulary)}
         classes = character_classes()
         changes = np.flatnonzero(np.diff(classes, prepend=-1))
         self._class_from, self._class = changes.astype(np.int32), classes[changes].astype(np.int32)
         self._id_of_byte = np.array([ids[character] for character in byte_characters()], np.int32)
+        self._nfc, self._added = tokenizer.nfc, sorted(tokenizer.added, key=lambda token: (-len(token), token))
+        # By the token's number, from 1.
+        self._added_ids = np.array([0, *(ids[token] for token in self._added)], np.int32)
         self._bytes = np.array([len(token) for token in vocabulary], np.int64)
+        self._bytes[self._added_ids[1:]] = [len(token.encode()) for token in self._added]
+        joined = np.diff(joins(), prepend=False)
+        self._joins_from = np.flatnonzero(joined).astype(np.int32)
         self._spaces = spaces_around(vocabulary)
         self._merged = np.array([ids[left + right] for left, right in tokenizer.merges] or [0], np.int32)
         self._size = len(vocabulary)
@@ -69,7 +81,7 @@ class GraphByteBpe(tf.Module):
             return self._tokenize(tf.strings.unicode_decode(texts, "UTF-8", errors="ignore"))[0]
 
     def with_masks(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """As `__call__`, but "<mask>" is one token, which takes the white space before it, as in `transformers`."""
+        """As `__call__`, but the mask is one token, which takes the white space before it, as in `transformers`."""
         with tf.device("CPU:0"):
             parts = tf.strings.split(texts, self._mask)
             is_last = (
@@ -86,10 +98,10 @@ class GraphByteBpe(tf.Module):
         """Tokens and offsets of `texts` string [B]; equal to `ByteBpeTokenizer.encode_with_offsets`."""
         with tf.device("CPU:0"):
             decoded, at_byte = tf.strings.unicode_decode_with_offsets(texts, "UTF-8", errors="ignore")
-            ids, first_byte, source = self._tokenize(decoded)
+            ids, first_byte, sources, source_ends = self._tokenize(decoded)
             spaces = tf.gather(self._spaces, ids.values)
             last_byte = first_byte + tf.gather(self._bytes, ids.values) - 1 - spaces[:, 1]
-            starts, last = tf.gather(source, first_byte + spaces[:, 0]), tf.gather(source, last_byte)
+            starts, last = tf.gather(sources, first_byte + spaces[:, 0]), tf.gather(source_ends, last_byte)
             text_start = tf.gather(decoded.row_starts(), ids.value_rowids())
             byte_ends = tf.gather(at_byte.values, last) + utf8_length(tf.gather(decoded.values, last))
             return GraphTokens(
@@ -102,18 +114,67 @@ class GraphByteBpe(tf.Module):
             space = tf.fill([words.nrows(), 1], _SPACE)
             return self._tokenize(tf.concat([space, words], axis=1))[0]
 
-    def _tokenize(self, decoded: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.Tensor, tf.Tensor]:
+    def _tokenize(self, decoded: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.Tensor, tf.Tensor, tf.Tensor]:
         """Tokenize code points int32 [B, (code points)].
 
-        Returns token ids int32 [B, (tokens)], the first byte of each token int64 [P], and the code point of each byte
-        int64 [Y].
+        Returns token ids int32 [B, (tokens)], the first byte of each token int64 [P], and the first and the last code
+        point that each byte comes from, int64 [Y] each.
         """
+        first = last = tf.range(tf.size(decoded.values, tf.int64))
+        if self._nfc:
+            decoded, first, last = tf.cond(
+                tf.reduce_any(decoded.values >= _FIRST_MARK),
+                lambda: self._compose(decoded),
+                lambda: (decoded, first, last),
+            )
         code_points, row = decoded.values, decoded.value_rowids()
-        word = tf.cumsum(tf.cast(self._begins_word(code_points, row), tf.int64)) - 1  # [N]
+        part, added = self._cut(decoded) if self._added else (row, tf.zeros([0], tf.int32))
+        word = tf.cumsum(tf.cast(self._begins_word(code_points, part), tf.int64)) - 1  # [N]
         octets, source = _utf8(code_points)
         ids, first_byte = self._merge_words(tf.gather(self._id_of_byte, octets), tf.gather(word, source))
+        if self._added:
+            part = tf.gather(part, tf.gather(source, first_byte))
+            number = tf.gather(added, part)
+            begins = tf.concat([[True], part[1:] != part[:-1]], axis=0)[: tf.size(part)]
+            kept = (number == 0) | begins
+            ids = tf.where(number > 0, tf.gather(self._added_ids, number), ids)
+            ids, first_byte = tf.boolean_mask(ids, kept), tf.boolean_mask(first_byte, kept)
         text = tf.gather(row, tf.gather(source, first_byte))
-        return tf.RaggedTensor.from_value_rowids(ids, text, decoded.nrows(), validate=False), first_byte, source
+        tokens = tf.RaggedTensor.from_value_rowids(ids, text, decoded.nrows(), validate=False)
+        return tokens, first_byte, tf.gather(first, source), tf.gather(last, source)
+
+    def _compose(self, decoded: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.Tensor, tf.Tensor]:
+        """NFC of code points int32 [B, (code points)], and the first and last old one of each (`byte_bpe.compose`)."""
+        code_points, row = decoded.values, decoded.value_rowids()
+        joins = tf.searchsorted(self._joins_from, code_points, side="right") % 2 == 1
+        same_text = tf.concat([[False], row[1:] == row[:-1]], axis=0)[: tf.size(row)]
+        runs = tf.RaggedTensor.from_value_rowids(code_points, tf.cumsum(tf.cast(~(joins & same_text), tf.int64)) - 1)
+        written = tf.strings.unicode_encode(runs, "UTF-8")
+        normalized = tensorflow_text.normalize_utf8(written, "NFC")
+        composed = tf.strings.unicode_decode(normalized, "UTF-8")
+        run = composed.value_rowids()
+        first, last = tf.gather(runs.row_starts(), run), tf.gather(runs.row_limits(), run) - 1
+        # TensorFlow does not write noncharacters, which begin a run.
+        values = tf.where(composed.values == _REPLACEMENT, tf.gather(code_points, first), composed.values)
+        texts = tf.RaggedTensor.from_value_rowids(values, tf.gather(row, first), decoded.nrows(), validate=False)
+        is_same = tf.gather(written == normalized, run)
+        itself = tf.range(tf.size(run, tf.int64)) - tf.gather(composed.row_starts(), run) + first
+        return texts, tf.where(is_same, itself, first), tf.where(is_same, itself, last)
+
+    def _cut(self, decoded: tf.RaggedTensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Cut texts at added tokens.
+
+        Returns the part of each code point, int64 [N], and the number of each part's token, int32 [parts], 0 for text.
+        """
+        pattern = "|".join(map(re.escape, self._added))  # RE2 takes the first that fits, so the longest
+        marked = tf.strings.regex_replace(
+            tf.strings.unicode_encode(decoded, "UTF-8"), f"({pattern})", _BREAK + rb"\1" + _BREAK
+        )
+        parts = tf.strings.split(marked, _BREAK)
+        lengths = tf.strings.length(parts.values, "UTF8_CHAR")
+        number = tf.range(tf.size(parts.values, tf.int64)) - tf.gather(parts.row_starts(), parts.value_rowids())
+        found = tf.argmax(parts.values[:, None] == tf.constant(self._added), axis=1, output_type=tf.int32) + 1
+        return tf.repeat(tf.range(tf.size(lengths, tf.int64)), lengths), tf.where(number % 2 == 1, found, 0)
 
     def _begins_word(self, code_points: tf.Tensor, row: tf.Tensor) -> tf.Tensor:
         """Bool [N]: a word of GPT-2's pattern begins at code points int32 [N] of the texts `row` int64 [N].

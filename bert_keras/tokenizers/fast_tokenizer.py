@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bert_keras.tokenizers import unicode_tables as ut
-from bert_keras.tokenizers.byte_bpe import ByteBpeTokenizer, pre_tokenizer
-from bert_keras.tokenizers.protocol import Tokenizer
+from bert_keras.tokenizers.byte_bpe import ByteBpeTokenizer, fast_byte_bpe
+from bert_keras.tokenizers.protocol import FORMATS, Tokenizer
 from bert_keras.tokenizers.sentencepiece import QUOTES, SentencePieceTokenizer, precompiled
 from bert_keras.tokenizers.vocabulary_files import FAST_TOKENIZER_FILE
-from bert_keras.tokenizers.wordpiece import MAX_CHARS_PER_WORD, UNK, BertTokenizer
+from bert_keras.tokenizers.wordpiece import MAX_CHARS_PER_WORD, BertTokenizer
 
 if TYPE_CHECKING:
     import tokenizers
@@ -34,13 +34,12 @@ def fast_tokenizer(tokenizer: Tokenizer) -> tokenizers.Tokenizer:
     if isinstance(tokenizer, SentencePieceTokenizer):
         fast = _unigram(tokenizer)
     elif isinstance(tokenizer, BertTokenizer):
-        fast = Fast(models.WordPiece(ids, unk_token=UNK, max_input_chars_per_word=MAX_CHARS_PER_WORD))
+        fast = Fast(models.WordPiece(ids, unk_token=tokenizer.format.unk, max_input_chars_per_word=MAX_CHARS_PER_WORD))
         _split_words(fast, tokenizer.normalization)
     else:
         assert isinstance(tokenizer, ByteBpeTokenizer)
-        fast = Fast(models.BPE(ids, list(tokenizer.merges)))
-        fast.pre_tokenizer = pre_tokenizer()
-    cls, sep = (tokenizer.vocabulary[i] for i in (tokenizer.cls_id, tokenizer.sep_id))
+        fast = fast_byte_bpe(ids, tokenizer.merges, tokenizer.nfc, tokenizer.added)
+    cls, sep = tokenizer.format.cls, tokenizer.format.sep
     between, second = f" {sep}" * tokenizer.pair_separators, int(tokenizer.has_segments)
     fast.post_processor = processors.TemplateProcessing(
         single=f"{cls} $A {sep}",
@@ -54,9 +53,12 @@ def write_fast_tokenizer(directory: str, tokenizer: Tokenizer) -> dict[str, Any]
     """Write `tokenizer.json`, with special tokens found in texts, as `transformers` has it; return fields of
     `tokenizer_config.json`.
     """
-    tokens, fast = tokenizer.vocabulary, fast_tokenizer(tokenizer)
-    special = {name: tokens[getattr(tokenizer, f"{name}_id")] for name in ("cls", "sep", "pad", "unk", "mask")}
-    fast.add_special_tokens(list(special.values()))
+    from tokenizers import AddedToken
+
+    fast = fast_tokenizer(tokenizer)
+    special = tokenizer.format.tokens
+    # A mask takes the white space before it.
+    fast.add_special_tokens([AddedToken(token, lstrip=name == "mask") for name, token in special.items()])
     fast.save(os.path.join(directory, FAST_TOKENIZER_FILE))
     return {f"{name}_token": token for name, token in special.items()} | {"tokenizer_class": "PreTrainedTokenizerFast"}
 
@@ -66,10 +68,11 @@ def _unigram(tokenizer: SentencePieceTokenizer) -> tokenizers.Tokenizer:
     from tokenizers import Tokenizer as Fast
     from tokenizers import models, normalizers, pre_tokenizers
 
-    pieces, table = precompiled(tokenizer.model)
+    pieces, table = precompiled(tokenizer.model, unigram=True)
     fast = Fast(models.Unigram(pieces, tokenizer.unk_id))
     # The table is looked up by grapheme; these are two.
-    quotes = [normalizers.Replace(mark, '"') for mark in QUOTES]
+    marks = QUOTES if tokenizer.format == FORMATS["albert"] else {}
+    quotes = [normalizers.Replace(mark, '"') for mark in marks]
     fast.normalizer = normalizers.Sequence([*quotes, normalizers.Precompiled(table)])
     fast.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()])
     return fast

@@ -1,10 +1,10 @@
-"""The interface of tokenizers to tasks, and what byte-level BPE and SentencePiece share of it."""
+"""The interface of tokenizers to tasks, the formats of sequences, and what tokenizers share."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -13,6 +13,75 @@ WORDPIECE, BYTE_BPE, SENTENCEPIECE = "wordpiece", "byte_bpe", "sentencepiece"
 TITLES = {WORDPIECE: "word pieces", BYTE_BPE: "byte-level BPE", SENTENCEPIECE: "SentencePiece"}
 
 _BATCH_TEXTS = 1000
+
+
+class SequenceFormat(NamedTuple):
+    """The special tokens of a vocabulary, and how a model reads texts.
+
+    Attributes:
+        cls: begins a sequence.
+        sep: ends each text.
+        pad: beyond the end.
+        unk: a word that the vocabulary lacks.
+        mask: a token to fill in.
+        pair_separators: number of separators between the texts of a pair; one ends the sequence.
+        has_segments: the second text of a pair and the separator after it have segment id 1, not 0.
+    """
+
+    cls: str = "[CLS]"
+    sep: str = "[SEP]"
+    pad: str = "[PAD]"
+    unk: str = "[UNK]"
+    mask: str = "[MASK]"
+    pair_separators: int = 1
+    has_segments: bool = True
+
+    @property
+    def tokens(self) -> dict[str, str]:
+        """The special tokens by attribute."""
+        return dict(zip(self._fields[:5], self[:5], strict=True))
+
+
+_BERT = SequenceFormat()
+_ROBERTA = SequenceFormat("<s>", "</s>", "<pad>", "<unk>", "<mask>", pair_separators=2, has_segments=False)
+# By the model that a format is known from. DistilBERT's is also that of KLUE's RoBERTa, RoBERTa's also XLM-RoBERTa's
+# and CamemBERT's, BERT's also DeBERTa's.
+FORMATS = {
+    "bert": _BERT,
+    "distilbert": _BERT._replace(has_segments=False),
+    "modernbert": _BERT._replace(has_segments=False),
+    "albert": _BERT._replace(pad="<pad>", unk="<unk>"),
+    "roberta": _ROBERTA,
+    "mpnet": _ROBERTA._replace(unk="[UNK]"),
+}
+# Formats by algorithm, the default first. MPNet's vocabulary contains BERT's special tokens.
+FORMATS_OF = {
+    WORDPIECE: ("bert", "mpnet"),
+    BYTE_BPE: ("roberta", "modernbert"),
+    SENTENCEPIECE: ("albert", "roberta", "bert"),
+}
+
+
+def default_format(algorithm: str) -> SequenceFormat:
+    """The format of a vocabulary whose files do not say it."""
+    return FORMATS[FORMATS_OF[algorithm][0]]
+
+
+def stored_format(spec: Mapping[str, Any]) -> SequenceFormat:
+    """The format that a `vocab_spec.json` records; TypeError or ValueError if it is none."""
+    return default_format(spec.get("algorithm", WORDPIECE))._replace(**spec.get("format", {}))
+
+
+def format_of(algorithm: str, vocabulary: Iterable[str], has_segments: bool = True) -> SequenceFormat:
+    """The last of `FORMATS_OF` whose special tokens are in a vocabulary, or the default.
+
+    Args:
+        has_segments: whether the model tells the texts of a pair apart by segments.
+    """
+    tokens = set(vocabulary)
+    known = (FORMATS[name] for name in reversed(FORMATS_OF[algorithm]))
+    format_ = next((row for row in known if tokens.issuperset(row.tokens.values())), default_format(algorithm))
+    return format_._replace(has_segments=format_.has_segments and has_segments)
 
 
 class EncodedTexts(NamedTuple):
@@ -36,15 +105,15 @@ class Tokenizer(Protocol):
 
     # Its algorithm, as `vocab_spec.json` names it.
     algorithm: str
-    # Number of separators between the two texts of a pair; one separator ends each sequence.
+    format: SequenceFormat
+    # Those of the format.
     pair_separators: int
-    # The second text of a pair and the separator after it have segment id 1, not 0.
     has_segments: bool
     # The tokens of a word do not depend on its context; in byte-level BPE they include the space before it.
     words_stand_alone: bool
 
     vocabulary: tuple[str, ...]
-    # BERT's [CLS], [SEP], [PAD], [UNK], [MASK]; RoBERTa's <s>, </s>, <pad>, <unk>, <mask>.
+    # Ids of the format's special tokens.
     cls_id: int
     sep_id: int
     pad_id: int
@@ -73,7 +142,34 @@ class Tokenizer(Protocol):
         """`encode` of words with a space before each."""
 
 
-class BatchTokenizer:
+class FormattedTokenizer:
+    """The attributes of `Tokenizer` that its format determines."""
+
+    format: SequenceFormat
+    pair_separators: int
+    has_segments: bool
+    cls_id: int
+    sep_id: int
+    pad_id: int
+    unk_id: int
+    mask_id: int
+
+    def _take_format(self, format_: SequenceFormat, ids: Mapping[str, int], also: Sequence[str] = ()) -> None:
+        """Set them; ValueError if `ids`, by token, lack a special token or one of `also`."""
+        special = format_.tokens
+        if missing := [token for token in (*special.values(), *also) if token not in ids]:
+            raise ValueError(
+                f"the vocabulary of {len(ids)} tokens lacks {', '.join(missing[:5])}; "
+                f"it needs all of {', '.join(special.values())}, at any ids"
+                + (f", and all {len(also)} characters for bytes" if also else "")
+            )
+        self.format = format_
+        self.pair_separators, self.has_segments = format_.pair_separators, format_.has_segments
+        for name, token in special.items():
+            setattr(self, f"{name}_id", ids[token])
+
+
+class BatchTokenizer(FormattedTokenizer):
     """`encode` and `tokenize` by a library that encodes lists of texts."""
 
     vocabulary: tuple[str, ...]

@@ -1,8 +1,9 @@
-"""SentencePiece's unigram model, ALBERT's tokenization, with the `sentencepiece` library.
+"""SentencePiece models, the tokenization of ALBERT, XLM-RoBERTa, CamemBERT and DeBERTa, with `sentencepiece`.
 
-ALBERT changes a text before SentencePiece sees it: quotation marks, decomposition, accents, lower case. `albert_model`
-puts these changes into the model's own table of replacements, so that the model alone gives ids and offsets, here and
-in the graph (`sentencepiece_graph`).
+ALBERT changes a text before SentencePiece sees it: quotation marks, decomposition, accents, lower case. fairseq counts
+other special tokens before the model's pieces. `model_with_ids` puts these changes into the model itself, its table of
+replacements and its pieces, so that the model alone gives ids and offsets, here and in the graph
+(`sentencepiece_graph`).
 """
 
 from __future__ import annotations
@@ -15,17 +16,23 @@ import string
 import tempfile
 import unicodedata
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from bert_keras.errors import InputError
 from bert_keras.tokenizers import unicode_tables as ut
-from bert_keras.tokenizers.protocol import SENTENCEPIECE, BatchTokenizer, EncodedTexts, batches_of
+from bert_keras.tokenizers.protocol import (
+    FORMATS,
+    SENTENCEPIECE,
+    BatchTokenizer,
+    EncodedTexts,
+    SequenceFormat,
+    batches_of,
+)
 
-# ALBERT's, in the order of the attributes of `protocol.Tokenizer`.
-SPECIAL_TOKENS = ("[CLS]", "[SEP]", "<pad>", "<unk>", "[MASK]")
 SPACE = "▁"
-# The name of the table of `albert_model`.
+# The name of the table of replacements of a model that was made here.
 _RULES = "albert"
 _COMMA_PENALTY = 100.0
 QUOTES = {"``": '"', "''": '"'}
@@ -33,75 +40,126 @@ QUOTES = {"``": '"', "''": '"'}
 _INSIDE = frozenset(string.ascii_letters + string.punctuation + "€£")
 
 
-def albert_model(model: bytes, lower_case: bool, keep_accents: bool) -> bytes:
-    """A SentencePiece model that gives the ids of `transformers`' AlbertTokenizer; one made here is returned unchanged.
+class Ids(NamedTuple):
+    """The ids of `transformers`' tokenizer of a kind of models (convert_slow_tokenizer.py).
 
-    The changes of a text are those of the `tokenizers` library, in `transformers`' order; no piece ends with a digit
-    and a comma: such pieces lose 100 of their score (convert_slow_tokenizer.py, `AlbertConverter`).
+    Attributes:
+        first: tokens before the model's pieces.
+        dropped: number of the model's own first pieces that have no id.
+        last: tokens after the model's pieces.
+    """
+
+    first: tuple[str, ...] = ()
+    dropped: int = 0
+    last: tuple[str, ...] = ()
+
+
+IDS = {
+    "albert": Ids(),
+    "xlm-roberta": Ids(("<s>", "<pad>", "</s>", "<unk>"), 3, ("<mask>",)),
+    "camembert": Ids(("<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>", "<unk>NOTUSED"), 1, ("<mask>",)),
+    "deberta-v2": Ids(last=("[MASK]",)),
+}
+
+
+def model_with_ids(model: bytes, kind: str = "albert", lower_case: bool = False, keep_accents: bool = True) -> bytes:
+    """A SentencePiece model that gives the ids of `transformers`; one made here is returned unchanged.
+
+    The changes of a text are those of the `tokenizers` library, in `transformers`' order; no piece of ALBERT ends with
+    a digit and a comma: such pieces lose 100 of their score (`AlbertConverter`).
 
     Args:
-        model: content of `spiece.model`.
-        lower_case, keep_accents: `do_lower_case` and `keep_accents` of AlbertTokenizer.
+        model: content of `spiece.model` or another model file.
+        kind: a key of `IDS`.
+        lower_case, keep_accents: `do_lower_case` and `keep_accents` of the tokenizer.
 
     Raises:
-        ValueError: it is no unigram model of SentencePiece.
+        ValueError: it is no model of SentencePiece, or one of words or characters.
     """
     proto = _parsed(model)
     if proto.normalizer_spec.name == _RULES:
         return model
-    charsmap = _charsmap(proto.normalizer_spec.SerializeToString(), lower_case, keep_accents)
-    proto.normalizer_spec.name, proto.normalizer_spec.precompiled_charsmap = _RULES, charsmap
-    for piece in proto.pieces:
+    ids, pieces = IDS[kind], [*proto.pieces]
+    del proto.pieces[:]
+    _append(proto, ids.first)
+    proto.pieces.extend(pieces[ids.dropped :])
+    _append(proto, ids.last)
+    for piece in proto.pieces if kind == "albert" else ():
         if piece.piece[-1:] == "," and piece.piece[-2:-1].isdigit():
             piece.score -= _COMMA_PENALTY
+    steps = (*(() if keep_accents else ("NFKD", "StripAccents")), *(("Lowercase",) if lower_case else ()))
+    return _with_rules(proto, steps, QUOTES if kind == "albert" else {})
+
+
+def with_tokens(model: bytes, tokens: Iterable[str]) -> bytes:
+    """A model with further tokens, which no text has."""
+    proto = _parsed(model)
+    _append(proto, tokens)
+    return proto.SerializeToString(deterministic=True)
+
+
+def _append(proto: Any, tokens: Iterable[str]) -> None:
+    types = type(proto).SentencePiece
+    for token in tokens:
+        proto.pieces.add(piece=token, type=types.UNKNOWN if token == "<unk>" else types.CONTROL)
+
+
+def _with_rules(proto: Any, steps: tuple[str, ...], replaced: dict[str, str]) -> bytes:
+    """The model with `steps` (normalizers of `tokenizers`) and replacements before its own table."""
+    proto.normalizer_spec.name = _RULES
+    if steps or replaced:
+        charsmap = _charsmap(proto.normalizer_spec.SerializeToString(), steps, tuple(replaced.items()))
+        proto.normalizer_spec.precompiled_charsmap = charsmap
     return proto.SerializeToString(deterministic=True)
 
 
 @functools.lru_cache(4)  # takes a second or two, and a folder is read more than once
-def _charsmap(normalizer_spec: bytes, lower_case: bool, keep_accents: bool) -> bytes:
-    """The table of replacements: AlbertTokenizer's changes of a text, then the model's own."""
+def _charsmap(normalizer_spec: bytes, steps: tuple[str, ...], replaced: tuple[tuple[str, str], ...]) -> bytes:
+    """The table of replacements: the changes of a text, then the model's own."""
     import sentencepiece
     from sentencepiece import sentencepiece_model_pb2
     from tokenizers import normalizers
 
     model_rules = sentencepiece_model_pb2.ModelProto()
     model_rules.normalizer_spec.MergeFromString(normalizer_spec)
-    steps: list[Any] = [] if keep_accents else [normalizers.NFKD(), normalizers.StripAccents()]
-    fold = normalizers.Sequence([*steps, *([normalizers.Lowercase()] if lower_case else [])]).normalize_str
+    fold = normalizers.Sequence([getattr(normalizers, step)() for step in steps]).normalize_str
     characters = [chr(code) for code in range(1, ut.CODE_POINTS) if not 0xD800 <= code <= 0xDFFF]
     # The table may have rules for characters with their marks, and for the parts of Korean syllables.
     decomposed = (unicodedata.normalize(form, text) for form in ("NFD", "NFKD") for text in characters)
     texts = [*dict.fromkeys([*characters, *(text for text in decomposed if len(text) > 1)])]
     normalizer = sentencepiece.SentencePieceNormalizer(model_proto=model_rules.SerializeToString())
-    replaced = normalizer.normalize([fold(text) for text in texts])
-    return _compiled({text: new for text, new in zip(texts, replaced, strict=True) if text != new} | QUOTES)
+    folded = normalizer.normalize([fold(text) for text in texts])
+    return _compiled({text: new for text, new in zip(texts, folded, strict=True) if text != new} | dict(replaced))
 
 
 def model_of_fast(fields: dict[str, Any]) -> bytes:
-    """The `albert_model` of the content of a `tokenizer.json`, whose table of replacements is SentencePiece's.
-
-    Raises:
-        ValueError: it has no such table.
-    """
+    """The `model_with_ids` of the content of a `tokenizer.json`; its special tokens after the pieces are added."""
     from sentencepiece import sentencepiece_model_pb2
 
     normalizer = fields.get("normalizer") or {}
     steps = {step["type"]: step for step in normalizer.get("normalizers", [normalizer]) if "type" in step}
-    if "Precompiled" not in steps:
-        raise ValueError("it has no table of replacements (a normalizer Precompiled); only ALBERT's is supported")
     proto, types = sentencepiece_model_pb2.ModelProto(), sentencepiece_model_pb2.ModelProto.SentencePiece
     special = {token["content"] for token in fields.get("added_tokens") or () if token.get("special")}
     for number, (token, score) in enumerate(fields["model"]["vocab"]):
         kind = types.CONTROL if token in special else types.NORMAL
         kind = types.UNKNOWN if number == fields["model"].get("unk_id") else kind
         proto.pieces.add(piece=token, score=score, type=kind)
-    proto.normalizer_spec.precompiled_charsmap = base64.b64decode(steps["Precompiled"]["precompiled_charsmap"])
-    return albert_model(proto.SerializeToString(), "Lowercase" in steps, "StripAccents" not in steps)
+    charsmap = steps.get("Precompiled", {}).get("precompiled_charsmap") or ""
+    proto.normalizer_spec.precompiled_charsmap = base64.b64decode(charsmap)
+    rewrites = tuple(name for name in steps if name in ("NFC", "NFKD", "StripAccents", "Lowercase"))
+    quotes = any(step.get("pattern") == {"String": "``"} for step in normalizer.get("normalizers", ()))
+    return _with_rules(proto, rewrites, QUOTES if quotes else {})
 
 
-def precompiled(model: bytes) -> tuple[list[tuple[str, float]], bytes]:
-    """The pieces with their scores, and the table of replacements, as the `tokenizers` library takes them."""
+def precompiled(model: bytes, unigram: bool = False) -> tuple[list[tuple[str, float]], bytes]:
+    """The pieces with their scores, and the table of replacements, as the `tokenizers` library takes them.
+
+    Raises:
+        InputError: with `unigram`, the model is another one.
+    """
     proto = _parsed(model)
+    if unigram and proto.trainer_spec.model_type != proto.trainer_spec.UNIGRAM:
+        raise InputError("a BPE model of SentencePiece cannot be written as tokenizer.json; write with --to bert-tfx")
     return [(piece.piece, piece.score) for piece in proto.pieces], proto.normalizer_spec.precompiled_charsmap
 
 
@@ -115,8 +173,8 @@ def _parsed(model: bytes):
         raise ValueError(f"it is no model of SentencePiece ({error}); copy it again") from error
     if not proto.pieces:
         raise ValueError("it is no model of SentencePiece (it has no pieces); copy it again")
-    if proto.trainer_spec.model_type != proto.trainer_spec.UNIGRAM:
-        raise ValueError("it is no unigram model of SentencePiece, which ALBERT's are")
+    if proto.trainer_spec.model_type not in (proto.trainer_spec.UNIGRAM, proto.trainer_spec.BPE):
+        raise ValueError("it is neither a unigram nor a BPE model of SentencePiece")
     return proto
 
 
@@ -143,42 +201,38 @@ def _compiled(rules: dict[str, str]) -> bytes:
 
 
 class SentencePieceTokenizer(BatchTokenizer):
-    """A SentencePiece model with ALBERT's special tokens; a `bert_keras.tokenizers.protocol.Tokenizer`.
+    """A SentencePiece model, by default with ALBERT's special tokens; a `bert_keras.tokenizers.protocol.Tokenizer`.
 
-    Special tokens in a text are text. Pairs have BERT's format.
+    Special tokens in a text are text.
 
     Args:
-        model: result of `albert_model`.
+        model: result of `model_with_ids`.
+        format_: special tokens and pairs.
 
     Raises:
         ValueError: a special token is missing.
     """
 
     algorithm = SENTENCEPIECE
-    pair_separators, has_segments, words_stand_alone, at_begin = 1, True, True, None
+    words_stand_alone, at_begin = True, None
 
-    def __init__(self, model: bytes):
+    def __init__(self, model: bytes, format_: SequenceFormat = FORMATS["albert"]):
         import sentencepiece
 
         self.model = model
         self._encode = sentencepiece.SentencePieceProcessor(model_proto=model).encode
         self.vocabulary = tuple(piece for piece, _ in precompiled(model)[0])
-        ids = {token: i for i, token in enumerate(self.vocabulary)}
-        if missing := [token for token in SPECIAL_TOKENS if token not in ids]:
-            raise ValueError(
-                f"the SentencePiece model of {len(ids)} pieces lacks {', '.join(missing)}; only ALBERT's special "
-                f"tokens are supported ({', '.join(SPECIAL_TOKENS)}), not XLM-RoBERTa's (<s>, </s>)"
-            )
-        self.cls_id, self.sep_id, self.pad_id, self.unk_id, self.mask_id = (ids[token] for token in SPECIAL_TOKENS)
+        self._take_format(format_, {token: i for i, token in enumerate(self.vocabulary)})
 
     def __reduce__(self):
         # Beam ships this to every worker: leave out the library's object.
-        return SentencePieceTokenizer, (self.model,)
+        return SentencePieceTokenizer, (self.model, self.format)
 
     @functools.cached_property
     def is_suffix(self) -> np.ndarray:
         """Bool [V]: the token continues the word before it, as ALBERT's code for whole words has it."""
-        return np.array([_continues_word(token) for token in self.vocabulary])
+        special = {*self.format.tokens.values()}
+        return np.array([token not in special and _continues_word(token) for token in self.vocabulary])
 
     @property
     def token_texts(self) -> Sequence[str]:
@@ -210,7 +264,7 @@ class SentencePieceTokenizer(BatchTokenizer):
 
 
 def _continues_word(token: str) -> bool:
-    is_piece = token not in SPECIAL_TOKENS and not token.startswith("<")
+    is_piece = not token.startswith("<")
     return is_piece and _INSIDE.issuperset(token) and (len(token) > 1 or token.isalpha())
 
 

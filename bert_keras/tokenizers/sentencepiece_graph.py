@@ -22,16 +22,16 @@ class GraphSentencePiece(tf.Module):
 
     def __init__(self, tokenizer: SentencePieceTokenizer):
         super().__init__()
-        self._mask, self._mask_id = tokenizer.vocabulary[tokenizer.mask_id], tokenizer.mask_id
+        self._mask, self._mask_id = tokenizer.format.mask, tokenizer.mask_id
         self._op = tensorflow_text.SentencepieceTokenizer(tokenizer.model)
 
     def __call__(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Token ids int32 [B, (tokens)] of `texts` string [B], UTF-8, without special tokens."""
         with tf.device("CPU:0"):
-            return self._op.tokenize(tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="ignore"))
+            return self._op.tokenize(_valid(texts))
 
     def with_masks(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """As `__call__`, but "[MASK]" is one token; the texts around it are read as texts of their own."""
+        """As `__call__`, but the mask is one token; the texts around it are read as texts of their own."""
         with tf.device("CPU:0"):
             parts = tf.strings.split(texts, self._mask)
             ids = self(parts.values)
@@ -42,7 +42,7 @@ class GraphSentencePiece(tf.Module):
         """Tokens and offsets of `texts` string [B]; equal to `SentencePieceTokenizer.encode_with_offsets`."""
         with tf.device("CPU:0"):
             decoded, at_byte = tf.strings.unicode_decode_with_offsets(texts, "UTF-8", errors="ignore")
-            ids, *places = self._op.tokenize_with_offsets(tf.strings.unicode_encode(decoded, "UTF-8"))
+            ids, *places = self._op.tokenize_with_offsets(_valid(texts))
             # First bytes of all characters, and of all texts, in what was tokenized.
             bytes_before = tf.concat([[0], tf.cumsum(utf8_length(decoded.values))], axis=0)
             first = tf.gather(decoded.row_starts(), ids.value_rowids())
@@ -62,3 +62,8 @@ class GraphSentencePiece(tf.Module):
         """Token ids int32 [W, (tokens)] of words, code points int32 [W, (code points)]."""
         with tf.device("CPU:0"):
             return self._op.tokenize(tf.strings.unicode_encode(words, "UTF-8"))
+
+
+def _valid(texts: tf.Tensor) -> tf.Tensor:
+    """Texts without bytes that are not UTF-8; `unicode_encode` would also replace noncharacters."""
+    return tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="ignore")

@@ -16,8 +16,16 @@ from typing import Any, NamedTuple, NoReturn
 from bert_keras.errors import InputError
 from bert_keras.files import read_json
 from bert_keras.tokenizers.fast_tokenizer import fast_tokenizer
+from bert_keras.tokenizers.protocol import BYTE_BPE, FORMATS, SENTENCEPIECE, WORDPIECE, SequenceFormat
 from bert_keras.tokenizers.unicode_tables import Normalization
-from bert_keras.tokenizers.vocabulary_files import FAST_TOKENIZER_FILE, LENGTHS, TOKENIZER_FILE, Vocabulary
+from bert_keras.tokenizers.vocabulary_files import (
+    BPE_VOCABULARY_FILE,
+    FAST_TOKENIZER_FILE,
+    LENGTHS,
+    TOKENIZER_FILE,
+    UNIGRAM_RULES,
+    Vocabulary,
+)
 from bert_keras.tokenizers.wordpiece import BertTokenizer
 
 _REMEDY = "no tokenizer here does that: remove the vocabulary's files to convert the weights alone"
@@ -28,23 +36,48 @@ _ANY_RULES = ("PreTrainedTokenizer", "TokenizersBackend")
 
 
 class _Kind(NamedTuple):
-    """An algorithm: its classes, its special tokens, and where these stand."""
+    """An algorithm of `tokenizer.json`.
 
+    Attributes:
+        name: the algorithm here.
+        classes: classes of `transformers` whose rules are followed.
+        model: supported values of fields of the model, as in `_SUPPORTED`.
+        normalizers, pre_tokenizers: supported types of steps; of word pieces others (`_wordpiece_rules`).
+    """
+
+    name: str
     classes: tuple[str, ...]
-    special: dict[str, str]
-    between: int = 1
+    model: dict[str, tuple[Any, ...]]
+    normalizers: tuple[str, ...] = ()
+    pre_tokenizers: tuple[str, ...] = ()
 
 
-_BERT = {name: f"[{name.upper()}]" for name in ("cls", "sep", "pad", "unk", "mask")}
 _KINDS = {
-    "WordPiece": _Kind(("BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer"), _BERT),
-    "BPE": _Kind(
-        ("RobertaTokenizer", "BartTokenizer", "LongformerTokenizer"),
-        {"cls": "<s>", "sep": "</s>", "pad": "<pad>", "unk": "<unk>", "mask": "<mask>"},
-        between=2,
+    "WordPiece": _Kind(
+        WORDPIECE,
+        ("BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer", "MPNetTokenizer"),
+        {"unk_token": ("[UNK]",), "continuing_subword_prefix": ("##",)},
     ),
-    "Unigram": _Kind(("AlbertTokenizer",), {**_BERT, "pad": "<pad>", "unk": "<unk>"}),
+    "BPE": _Kind(
+        BYTE_BPE,
+        ("RobertaTokenizer", "BartTokenizer", "LongformerTokenizer"),
+        {
+            **{"dropout": (0.0, 0), "continuing_subword_prefix": ("",), "end_of_word_suffix": ("",)},
+            **{"byte_fallback": (False,), "ignore_merges": (False,)},
+        },
+        ("NFC",),
+        ("ByteLevel",),
+    ),
+    "Unigram": _Kind(
+        SENTENCEPIECE,
+        ("AlbertTokenizer", "XLMRobertaTokenizer", "CamembertTokenizer", "DebertaV2Tokenizer"),
+        {"byte_fallback": (False,)},
+        ("Replace", "NFKD", "NFC", "StripAccents", "Lowercase", "Precompiled", "Strip"),
+        ("WhitespaceSplit", "Metaspace"),
+    ),
 }
+# Rules of SentencePiece that `transformers` follows where a file does not say them, by format.
+_UNIGRAM_RULES = {"albert": (True, False), "bert": (False, True)}
 # Rules of WordPiece: name in `tokenizer_config.json` -> field of `Normalization`, name in `tokenizer.json`.
 _RULES = {
     "do_lower_case": ("lower_case", "lowercase"),
@@ -63,6 +96,8 @@ _SUPPORTED: dict[str, tuple[Any, ...]] = {
     "sp_model_kwargs": ({},),
     "truncation_side": ("right",),
     "auto_map": (),
+    "split_by_punct": (False,),
+    "vocab_type": ("spm",),
 }
 _ADDED = ("added_tokens_decoder", "additional_special_tokens", "extra_special_tokens", "bos_token", "eos_token")
 # Fields that change nothing in the ids of a text.
@@ -74,17 +109,8 @@ _HARMLESS = """
     sudachi_kwargs tokenizer_file transformers_version trim_offsets truncation truncation_strategy unk_id use_fast
     vocab_file vocab_size
 """
-# Fields of the model in `tokenizer.json`, as above.
-_MODEL: dict[str, dict[str, tuple[Any, ...]]] = {
-    "WordPiece": {"unk_token": ("[UNK]",), "continuing_subword_prefix": ("##",)},
-    "BPE": {
-        **{"dropout": (0.0, 0), "continuing_subword_prefix": ("",), "end_of_word_suffix": ("",)},
-        **{"byte_fallback": (False,), "ignore_merges": (False,)},
-    },
-    "Unigram": {"byte_fallback": (False,)},
-}
-# What an ALBERT's `tokenizer.json` replaces, quotation marks and several spaces.
-_REPLACED = ({"String": "``"}, {"String": "''"}, {"Regex": " {2,}"})
+# What a `tokenizer.json` of SentencePiece replaces: quotation marks of ALBERT, white space.
+_REPLACED = ({"String": "``"}, {"String": "''"}, {"Regex": " {2,}"}, {"Regex": r"\s{2,}|[\n\r\t]"})
 _UNUSED = re.compile(r"\[unused\d+\]")
 
 
@@ -103,11 +129,11 @@ def read_rules(directory: str, vocabulary: Vocabulary | None) -> tuple[dict[str,
     """
     if vocabulary is None:
         return {}, ()
-    algorithm = "BPE" if vocabulary.merges is not None else "Unigram" if vocabulary.sentencepiece else "WordPiece"
-    kind = _KINDS[algorithm]
+    algorithm, kind = next((name, row) for name, row in _KINDS.items() if row.name == vocabulary.algorithm)
+    format_ = vocabulary.known_format
     paths = [os.path.join(directory, name) for name in (TOKENIZER_FILE, FAST_TOKENIZER_FILE, _MAP_FILE)]
     settings, fast, names = (read_json(path) if os.path.exists(path) else {} for path in paths)
-    remarks = _check_settings(paths[0], settings, kind)
+    remarks = _check_settings(paths[0], settings, format_)
     path, class_ = paths[0], settings.get(_CLASS)
     if class_ is None:
         path = os.path.join(directory, "config.json")
@@ -115,26 +141,28 @@ def read_rules(directory: str, vocabulary: Vocabulary | None) -> tuple[dict[str,
     any_rules = str(class_).removesuffix("Fast") in _ANY_RULES
     if class_ is not None and not any_rules and str(class_).removesuffix("Fast") not in kind.classes:
         refuse(path, _CLASS, class_, f"{', '.join(kind.classes)} for {algorithm}")
-    _check_names(paths[2], names, kind)
+    _check_names(paths[2], names, format_)
     rules: dict[str, Any] = {}
     try:
-        remarks += _check_fast(paths[1], fast, kind, algorithm, vocabulary) if fast else ()
+        remarks += _check_fast(paths[1], fast, algorithm, vocabulary) if fast else ()
         if algorithm == "WordPiece":
             rules = _wordpiece_rules(paths, settings, fast, vocabulary, any_rules)
         elif algorithm == "Unigram" and fast and not any_rules:
-            _check_unigram(paths, settings, fast)
+            _check_unigram(paths, settings, fast, format_)
     except InputError:
         raise
     except (AttributeError, IndexError, KeyError, TypeError, ValueError, StopIteration) as error:
         raise InputError(f"{paths[1]} is not what `tokenizers` writes ({error!r}); copy it again") from error
     added = [*_contents(settings, names), *(token["content"] for token in fast.get("added_tokens") or ())]
     # SentencePiece keeps its own user-defined pieces whole.
-    known = {*kind.special.values(), *(vocabulary.tokens if algorithm == "Unigram" else ())}
+    known = {*format_.tokens.values(), *vocabulary.added, *(vocabulary.tokens if algorithm == "Unigram" else ())}
     if others := [t for t in dict.fromkeys(added) if t not in known and not _UNUSED.fullmatch(t)]:
         remarks += (
             f"{directory}: transformers finds {', '.join(others[:5])}{', ...' if others[5:] else ''} in a text before "
             "it is tokenized (added tokens); here they are text like other text",
         )
+    if settings.get("add_prefix_space") is False and algorithm == "Unigram":
+        refuse(paths[0], "add_prefix_space", False, "true")
     if settings.get("add_prefix_space") and algorithm == "BPE":
         remarks += (f"the tokenizer of {directory} adds a space before every text; here none is added",)
     return rules, remarks
@@ -170,19 +198,19 @@ def unknown_fields(path: str, fields: Mapping[str, Any], listed: Collection[str]
     return (f"{path}: not known and not read: {', '.join(unknown)}",) if unknown else ()
 
 
-def _check_settings(path: str, settings: dict[str, Any], kind: _Kind) -> tuple[str, ...]:
+def _check_settings(path: str, settings: dict[str, Any], format_: SequenceFormat) -> tuple[str, ...]:
     """Check `tokenizer_config.json`; return remarks on fields that are in no list."""
     never = settings.get("never_split") or []
-    if isinstance(never, list) and set(never) <= set(kind.special.values()):
+    if isinstance(never, list) and set(never) <= set(format_.tokens.values()):
         settings = {**settings, "never_split": []}
     check_fields(path, settings, _SUPPORTED)
-    _check_names(path, settings, kind)
-    listed = {*_SUPPORTED, *_ADDED, *_HARMLESS.split(), *LENGTHS, _CLASS, *(f"{name}_token" for name in kind.special)}
+    _check_names(path, settings, format_)
+    listed = {*_SUPPORTED, *_ADDED, *_HARMLESS.split(), *LENGTHS, _CLASS, *(f"{name}_token" for name in format_.tokens)}
     return unknown_fields(path, settings, listed)
 
 
-def _check_names(path: str, fields: dict[str, Any], kind: _Kind) -> None:
-    for name, token in kind.special.items():
+def _check_names(path: str, fields: dict[str, Any], format_: SequenceFormat) -> None:
+    for name, token in format_.tokens.items():
         for content in _content(fields.get(f"{name}_token")):
             if content != token:
                 refuse(path, f"{name}_token", content, json.dumps(token))
@@ -212,14 +240,12 @@ def _steps(fields: Mapping[str, Any] | None, inside: str) -> list[dict[str, Any]
     return list(fields[inside]) if fields.get("type") == "Sequence" else [dict(fields)]
 
 
-def _check_fast(
-    path: str, fast: dict[str, Any], kind: _Kind, algorithm: str, vocabulary: Vocabulary
-) -> tuple[str, ...]:
-    """Check what `tokenizer.json` says beside its normalizer."""
-    model = fast.get("model") or {}
+def _check_fast(path: str, fast: dict[str, Any], algorithm: str, vocabulary: Vocabulary) -> tuple[str, ...]:
+    """Check what `tokenizer.json` says beside the normalizer of word pieces."""
+    kind, model = _KINDS[algorithm], fast.get("model") or {}
     if model.get("type", algorithm) != algorithm:
         refuse(path, "model.type", model["type"], f"{algorithm}, as the files beside it")
-    check_fields(path, model, _MODEL[algorithm], "model.")
+    check_fields(path, model, kind.model, "model.")
     if model.get("max_input_chars_per_word", 100) < 100:
         refuse(path, "model.max_input_chars_per_word", model["max_input_chars_per_word"], "100 or more")
     check_fields(path, fast.get("truncation") or {}, {"direction": ("Right",)}, "truncation.")
@@ -233,17 +259,17 @@ def _check_fast(
     merges = [tuple(m.split(" ") if isinstance(m, str) else m) for m in model.get("merges") or ()]
     if algorithm == "BPE" and merges != vocabulary.merges:
         raise InputError(f"{path}: its merges are not those of the file beside it; keep one of them")
-    _check_post_processor(path, fast, kind)
+    _check_post_processor(path, fast, vocabulary.known_format)
     if algorithm == "WordPiece":
         return ()
-    types = {"BPE": ("ByteLevel",), "Unigram": ("WhitespaceSplit", "Metaspace")}[algorithm]
-    rewrites = () if algorithm == "BPE" else ("Replace", "NFKD", "StripAccents", "Lowercase", "Precompiled")
+    if algorithm == "BPE" and fast.get("normalizer") and not vocabulary.nfc:
+        refuse(path, "normalizer", fast["normalizer"], f"none, beside {BPE_VOCABULARY_FILE}")
     for step in _steps(fast.get("normalizer"), "normalizers"):
-        if step["type"] not in rewrites or step.get("pattern", _REPLACED[0]) not in _REPLACED:
-            refuse(path, "normalizer", step, ", ".join(rewrites) or "none")
+        if step["type"] not in kind.normalizers or step.get("pattern", _REPLACED[0]) not in _REPLACED:
+            refuse(path, "normalizer", step, ", ".join(kind.normalizers))
     for step in _steps(fast.get("pre_tokenizer"), "pretokenizers"):
-        if step["type"] not in types:
-            refuse(path, "pre_tokenizer", step, ", ".join(types))
+        if step["type"] not in kind.pre_tokenizers:
+            refuse(path, "pre_tokenizer", step, ", ".join(kind.pre_tokenizers))
         check_fields(path, step, {"use_regex": (True,), "split": (True,), "replacement": ("▁",)}, f"{step['type']}.")
         if algorithm == "Unigram":
             check_fields(path, step, {"prepend_scheme": ("always",), "add_prefix_space": (True,)}, "Metaspace.")
@@ -252,14 +278,14 @@ def _check_fast(
     return ()
 
 
-def _check_post_processor(path: str, fast: dict[str, Any], kind: _Kind) -> None:
-    cls, sep = kind.special["cls"], kind.special["sep"]
-    template: dict[str, Any] = {"single": [cls, "A", sep], "pair": [cls, "A", *[sep] * kind.between, "B", sep]}
+def _check_post_processor(path: str, fast: dict[str, Any], format_: SequenceFormat) -> None:
+    cls, sep, between = format_.cls, format_.sep, format_.pair_separators
+    template: dict[str, Any] = {"single": [cls, "A", sep], "pair": [cls, "A", *[sep] * between, "B", sep]}
     written: dict[str, Any]
     for step in _steps(fast.get("post_processor"), "processors"):
         if step["type"] == "TemplateProcessing":
             written = {name: [next(iter(part.values()))["id"] for part in step.get(name) or ()] for name in template}
-        elif step["type"] == ("RobertaProcessing" if kind.between == 2 else "BertProcessing"):
+        elif step["type"] == ("RobertaProcessing" if between == 2 else "BertProcessing"):
             written = {**template, "cls": step["cls"][0], "sep": step["sep"][0]}
             template |= {"cls": cls, "sep": sep}
         elif step["type"] == "ByteLevel":
@@ -310,10 +336,13 @@ def _contradiction(paths: list[str], theirs: Mapping[str, Any], said: Mapping[st
     )
 
 
-def _check_unigram(paths: list[str], settings: dict[str, Any], fast: dict[str, Any]) -> None:
+def _check_unigram(paths: list[str], settings: dict[str, Any], fast: dict[str, Any], format_: SequenceFormat) -> None:
     steps = [step["type"] for step in _steps(fast.get("normalizer"), "normalizers")]
-    said = {"do_lower_case": True, "keep_accents": False}
-    theirs = {"do_lower_case": "Lowercase" in steps, "keep_accents": "StripAccents" not in steps}
+    rules = next((rules for name, rules in _UNIGRAM_RULES.items() if FORMATS[name] == format_), None)
+    if rules is None:  # XLM-RoBERTa's and CamemBERT's classes have none
+        return
+    said = dict(zip(UNIGRAM_RULES, rules, strict=True))
+    theirs = dict(zip(UNIGRAM_RULES, ("Lowercase" in steps, "StripAccents" not in steps), strict=True))
     said |= {name: settings[name] for name in said if settings.get(name) is not None}
     if theirs != said:
         _contradiction(paths, theirs, said)

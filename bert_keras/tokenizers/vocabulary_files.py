@@ -10,7 +10,7 @@ import hashlib
 import itertools
 import json
 import os
-from collections.abc import Collection, Mapping, Set
+from collections.abc import Callable, Collection, Mapping, Set
 from typing import Any
 
 from etils import epath
@@ -18,9 +18,24 @@ from etils import epath
 from bert_keras.errors import InputError
 from bert_keras.files import read_json, read_text, write_text
 from bert_keras.notices import notify
-from bert_keras.tokenizers.byte_bpe import ByteBpeTokenizer
-from bert_keras.tokenizers.protocol import BYTE_BPE, SENTENCEPIECE, TITLES, WORDPIECE, Tokenizer
-from bert_keras.tokenizers.sentencepiece import SentencePieceTokenizer, albert_model, model_of_fast, precompiled
+from bert_keras.tokenizers.byte_bpe import BPE_FIELDS, ByteBpeTokenizer
+from bert_keras.tokenizers.protocol import (
+    BYTE_BPE,
+    SENTENCEPIECE,
+    TITLES,
+    WORDPIECE,
+    SequenceFormat,
+    Tokenizer,
+    default_format,
+    format_of,
+)
+from bert_keras.tokenizers.sentencepiece import (
+    SentencePieceTokenizer,
+    model_of_fast,
+    model_with_ids,
+    precompiled,
+    with_tokens,
+)
 from bert_keras.tokenizers.unicode_tables import Normalization
 from bert_keras.tokenizers.wordpiece import BertTokenizer, load_vocabulary
 
@@ -29,12 +44,20 @@ VOCABULARY_SPEC_FILE = "vocab_spec.json"
 BPE_VOCABULARY_FILE = "vocab.json"
 MERGES_FILE = "merges.txt"
 SENTENCEPIECE_FILE = "spiece.model"
+# Names of model files, and the models that have them (`sentencepiece.IDS`).
+SENTENCEPIECE_FILES = {
+    SENTENCEPIECE_FILE: "albert",
+    "sentencepiece.bpe.model": "xlm-roberta",
+    "spm.model": "deberta-v2",
+}
 FAST_TOKENIZER_FILE = "tokenizer.json"
 ADDED_FILE = "added_tokens.json"  # of Hugging Face's older folders: ids after those of the vocabulary
 TOKENIZER_FILE, LENGTH = "tokenizer_config.json", "model_max_length"
 LENGTHS = (LENGTH, "max_len")  # the older name
-
-
+# Fields of `vocab_spec.json` that are not an algorithm's default (`format_fields`).
+FORMAT_FIELDS = (*BPE_FIELDS, "format")
+# Rules of `model_with_ids` in `tokenizer_config.json`.
+UNIGRAM_RULES = ("do_lower_case", "keep_accents")
 # Of padded word embeddings.
 _SMALLEST_MULTIPLE, _LARGEST_MULTIPLE = 8, 128
 
@@ -46,15 +69,24 @@ class Vocabulary:
     Attributes:
         tokens: one for each id.
         merges: of byte-level BPE; None for others.
-        sentencepiece: a SentencePiece model (`sentencepiece.albert_model`); None for others.
+        sentencepiece: a SentencePiece model (`sentencepiece.model_with_ids`); None for others.
         rules: of word pieces: fields of `unicode_tables.Normalization`, as far as the files say them; without
             `lower_case` if that is unknown.
+        format: special tokens and pairs; None: as the special tokens among `tokens` say.
+        nfc, added: of byte-level BPE: as in `ByteBpeTokenizer`.
     """
 
     tokens: list[str]
     merges: list[tuple[str, str]] | None = None
     sentencepiece: bytes | None = None
     rules: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    format: SequenceFormat | None = None
+    nfc: bool = False
+    added: tuple[str, ...] = ()
+
+    @property
+    def known_format(self) -> SequenceFormat:
+        return self.format or format_of(self.algorithm, self.tokens)
 
     @property
     def algorithm(self) -> str:
@@ -81,33 +113,39 @@ class Vocabulary:
             raise InputError(
                 f"{directory}: does not say whether its vocabulary is lower-cased: give --cased or --uncased"
             )
+        format_ = self.known_format
         try:
             if self.sentencepiece is not None:
-                return SentencePieceTokenizer(self.sentencepiece)
+                return SentencePieceTokenizer(self.sentencepiece, format_)
             if self.merges is not None:
-                return ByteBpeTokenizer(self.tokens, self.merges)
-            return BertTokenizer(self.tokens, **rules)
+                return ByteBpeTokenizer(self.tokens, self.merges, format_, self.nfc, self.added)
+            return BertTokenizer(self.tokens, format_=format_, **rules)
         except ValueError as error:
             raise InputError(f"{directory}: {error}") from error
 
 
-def read_vocabulary(directory: str) -> tuple[list[str], dict[str, Any]]:
-    """The tokens of `vocab.txt` in `directory`, in the order of their ids, and the contents of `vocab_spec.json`.
+def read_vocabulary(
+    directory: str, read: Callable[[str], bytes] = lambda path: epath.Path(path).read_bytes()
+) -> tuple[list[str], dict[str, Any]]:
+    """The tokens of a vocabulary of this project, in the order of their ids, and the contents of `vocab_spec.json`.
 
-    The latter with `merges`: pairs of tokens, none for word pieces.
+    The latter with `merges`: pairs of tokens, none but for byte-level BPE; and `model`: that of SentencePiece.
 
     Raises:
-        ValueError: the sha256 of `vocab.txt` differs from the spec's.
+        ValueError: the sha256 of `vocab.txt` or `spiece.model` differs from the spec's.
     """
-    path = f"{directory}/{VOCABULARY_FILE}"
-    content = epath.Path(path).read_bytes()
-    spec = json.loads(epath.Path(f"{directory}/{VOCABULARY_SPEC_FILE}").read_text())
+    spec = json.loads(read(f"{directory}/{VOCABULARY_SPEC_FILE}"))
+    is_model = spec["algorithm"] == SENTENCEPIECE
+    path = f"{directory}/{SENTENCEPIECE_FILE if is_model else VOCABULARY_FILE}"
+    content = read(path)
     if hashlib.sha256(content).hexdigest() != spec["vocabulary_sha256"]:
         raise ValueError(f"{path} is not the file that {VOCABULARY_SPEC_FILE} beside it describes: its sha256 differs")
+    if is_model:
+        return [piece for piece, _ in precompiled(content)[0]], {**spec, "merges": [], "model": content}
     merges: list[tuple[str, str]] = []
     if spec["algorithm"] == BYTE_BPE:
         path = f"{directory}/{MERGES_FILE}"
-        merges = _read_merges(epath.Path(path).read_text(), path)
+        merges = _read_merges(read(path).decode("utf-8"), path)
     return content.decode("utf-8").rstrip("\n").split("\n"), {**spec, "merges": merges}
 
 
@@ -144,28 +182,39 @@ def _read_merges(text: str, path: str) -> list[tuple[str, str]]:
 
 
 def read_sentencepiece(
-    directory: str, vocab_size: int, config_file: str, lower_case: bool, keep_accents: bool
+    directory: str, vocab_size: int, config_file: str, settings: Mapping[str, Any] | None = None, name: str = ""
 ) -> Vocabulary | None:
-    """The pieces of a folder's `spiece.model`, None without it; errors as in `read_wordpiece`, or it is damaged.
+    """The pieces of a folder's SentencePiece model, None without a file of `SENTENCEPIECE_FILES`.
 
-    The further arguments are those of `albert_model`.
+    Errors as in `read_wordpiece`, or it is damaged.
+
+    Args:
+        settings: fields of `tokenizer_config.json`.
+        name: names of the kind of model and of its tokenizer.
     """
-    path = os.path.join(directory, SENTENCEPIECE_FILE)
-    if not os.path.exists(path):
+    paths = {os.path.join(directory, file): kind for file, kind in SENTENCEPIECE_FILES.items()}
+    path = next(filter(os.path.exists, paths), None)
+    if path is None:
         return None
+    kind = "camembert" if paths[path] == "xlm-roberta" and "camembert" in name.lower() else paths[path]
+    said, rules = settings or {}, {"albert": (True, False), "deberta-v2": (False, True)}.get(kind, ())
     with open(path, "rb") as file:
         content = file.read()
     try:
-        model = albert_model(content, lower_case, keep_accents)
+        model = model_with_ids(
+            content, kind, *(said.get(field, rule) for field, rule in zip(UNIGRAM_RULES, rules, strict=False))
+        )
     except ValueError as error:
         raise InputError(f"{path}: {error}") from error
-    return _pieces(model, path, vocab_size, config_file)
+    return _pieces(model, path, vocab_size, config_file, _added_tokens(path, set()))
 
 
-def _pieces(model: bytes, path: str, vocab_size: int, config_file: str) -> Vocabulary:
-    tokens = [piece for piece, _ in precompiled(model)[0]]
-    _check_size(len(tokens), path, vocab_size, config_file)
-    return Vocabulary(tokens, sentencepiece=model)
+def _pieces(model: bytes, path: str, vocab_size: int, config_file: str, added: Mapping[str, int]) -> Vocabulary:
+    """The vocabulary of a model, with tokens that were added to it, by id, and unused ones for padding."""
+    pieces = [piece for piece, _ in precompiled(model)[0]]
+    added = {token: i for token, i in added.items() if i >= len(pieces)}
+    tokens = _padded(pieces + _in_order(added, path, len(pieces)), path, vocab_size, config_file)
+    return Vocabulary(tokens, sentencepiece=with_tokens(model, tokens[len(pieces) :]) if tokens != pieces else model)
 
 
 def read_fast(directory: str, vocab_size: int, config_file: str) -> Vocabulary | None:
@@ -186,17 +235,21 @@ def read_fast(directory: str, vocab_size: int, config_file: str) -> Vocabulary |
             pieces = model_of_fast(fields)
         except ValueError as error:
             raise InputError(f"{path}: {error}") from error
-        return _pieces(pieces, path, vocab_size, config_file)
+        return _pieces(pieces, path, vocab_size, config_file, added)
     if algorithm != "BPE" or "ByteLevel" not in json.dumps(fields.get("pre_tokenizer")):
         raise InputError(f"{path} is a {algorithm} tokenizer; only WordPiece, byte-level BPE and Unigram are supported")
-    if fields.get("normalizer") or not all(token.get("special", True) for token in added_tokens):
-        raise InputError(
-            f"{path} normalizes texts or cuts out words before byte-level BPE, as ModernBERT's own; no tokenizer here "
-            "does. Only the weights can be converted: a copy of the folder without the file, --to hf"
-        )
+    nfc = (fields.get("normalizer") or {}).get("type") == "NFC"
+    cut = [token for token in added_tokens if not token.get("special", True)]
+    for token in cut:
+        for name, value in {"single_word": False, "lstrip": False, "rstrip": False, "normalized": True}.items():
+            if token.get(name, value) != value and (nfc or name != "normalized"):
+                raise InputError(
+                    f"{path}: added token {token['content']!r} has {name}={token[name]}, which no tokenizer here "
+                    "follows; remove the file to convert the weights alone"
+                )
     tokens = _by_id({**model["vocab"], **added}, path, vocab_size, config_file)
     merges = [merge.split(" ") if isinstance(merge, str) else merge for merge in model["merges"]]
-    return Vocabulary(tokens, _pairs(merges, path))
+    return Vocabulary(tokens, _pairs(merges, path), nfc=nfc, added=tuple(token["content"] for token in cut))
 
 
 def _check_size(size: int, path: str, vocab_size: int, config_file: str) -> None:
@@ -236,8 +289,8 @@ def _in_order(ids: dict[str, Any], path: str, first: int) -> list[str]:
 
 
 def _padded(tokens: list[str], path: str, vocab_size: int, config_file: str) -> list[str]:
-    """The tokens, and unused names where the word embeddings are padded to a multiple of 8, 16, ..., 128."""
-    multiple = min(vocab_size & -vocab_size, _LARGEST_MULTIPLE)
+    """The tokens, and unused names where the word embeddings are padded to a multiple of 8, 16, ..., 128, or 100."""
+    multiple = max(min(vocab_size & -vocab_size, _LARGEST_MULTIPLE), 0 if vocab_size % 100 else 100)
     if multiple < _SMALLEST_MULTIPLE or not 0 < vocab_size - len(tokens) < multiple:
         _check_size(len(tokens), path, vocab_size, config_file)
         return tokens
@@ -289,7 +342,17 @@ def wordpiece(
 def vocabulary_spec(tokenizer: Tokenizer) -> dict[str, Any]:
     """The content of a pushed folder's `vocab_spec.json`."""
     rules = tokenizer.normalization.fields if isinstance(tokenizer, BertTokenizer) else {}
-    return {"algorithm": tokenizer.algorithm, **rules}
+    return {"algorithm": tokenizer.algorithm, **rules, **format_fields(tokenizer)}
+
+
+def format_fields(tokenizer: Tokenizer) -> dict[str, Any]:
+    """The fields of `vocab_spec.json` that an algorithm's default does not have."""
+    is_bpe, is_default = (
+        isinstance(tokenizer, ByteBpeTokenizer),
+        tokenizer.format == default_format(tokenizer.algorithm),
+    )
+    fields = {name: getattr(tokenizer, name) for name in BPE_FIELDS if is_bpe}
+    return {**{n: v for n, v in fields.items() if v}, **({} if is_default else {"format": tokenizer.format._asdict()})}
 
 
 def vocabulary_files(tokenizer: Tokenizer) -> dict[str, str | bytes]:

@@ -15,11 +15,20 @@ import numpy as np
 
 from bert_keras.tokenizers import unicode_tables as ut
 from bert_keras.tokenizers import wordpiece_offsets
-from bert_keras.tokenizers.byte_bpe import ByteBpeTokenizer
+from bert_keras.tokenizers.byte_bpe import BPE_FIELDS, ByteBpeTokenizer
 from bert_keras.tokenizers.normalize import chunks_of, split_chunk
-from bert_keras.tokenizers.protocol import WORDPIECE, EncodedTexts
+from bert_keras.tokenizers.protocol import (
+    FORMATS,
+    WORDPIECE,
+    EncodedTexts,
+    FormattedTokenizer,
+    SequenceFormat,
+    stored_format,
+)
+from bert_keras.tokenizers.sentencepiece import SentencePieceTokenizer
 from bert_keras.tokenizers.wordpiece_offsets import SUFFIX_INDICATOR as SUFFIX_INDICATOR
 
+# BERT's, in the order of a new vocabulary.
 PAD, UNK, CLS, SEP, MASK = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 MAX_CHARS_PER_WORD = 200  # characters after lower-casing, as in the original's WordpieceTokenizer
 
@@ -34,8 +43,8 @@ def load_vocabulary(path: str) -> list[str]:
         return [line.strip() for line in lines]
 
 
-def check_vocabulary(vocabulary: Sequence[str]) -> None:
-    """Raise ValueError for a duplicate or a missing special token."""
+def check_unique(vocabulary: Sequence[str]) -> dict[str, int]:
+    """The ids of tokens; ValueError for a duplicate."""
     first_ids: dict[str, int] = {}
     for token_id, token in enumerate(vocabulary):
         if first_ids.setdefault(token, token_id) != token_id:
@@ -43,12 +52,7 @@ def check_vocabulary(vocabulary: Sequence[str]) -> None:
                 f"the vocabulary has the token {token!r} twice, as ids {first_ids[token]} and {token_id}; "
                 "every token (line of vocab.txt, stripped) must be unique"
             )
-    missing = [token for token in SPECIAL_TOKENS if token not in first_ids]
-    if missing:
-        raise ValueError(
-            f"the vocabulary of {len(vocabulary)} tokens lacks {', '.join(missing)}; "
-            f"it needs all of {', '.join(SPECIAL_TOKENS)}, at any ids"
-        )
+    return first_ids
 
 
 class _WordpieceCache(dict[str, tuple[int, ...]]):
@@ -83,7 +87,7 @@ class _WordpieceCache(dict[str, tuple[int, ...]]):
         return tuple(ids)
 
 
-class BertTokenizer:
+class BertTokenizer(FormattedTokenizer):
     """google-research/bert's FullTokenizer, latest version, for str in memory.
 
     That version deletes only control and format characters (category Cc, Cf). The released models were
@@ -94,17 +98,22 @@ class BertTokenizer:
         vocabulary: one token per id. ValueError for a duplicate and for a missing special token.
         lower_case: lower-case, and by default strip accents; with `further` the attributes of
             `unicode_tables.Normalization`. They must match how the vocabulary was made.
+        format_: special tokens and pairs.
     """
 
     algorithm = WORDPIECE
-    pair_separators, has_segments, words_stand_alone, at_begin = 1, True, True, None
+    words_stand_alone, at_begin = True, None
 
-    def __init__(self, vocabulary: Sequence[str], lower_case: bool, **further: Any):
-        check_vocabulary(vocabulary)
+    def __init__(
+        self,
+        vocabulary: Sequence[str],
+        lower_case: bool,
+        format_: SequenceFormat = FORMATS["bert"],
+        **further: Any,
+    ):
+        self._take_format(format_, check_unique(vocabulary))
         self.vocabulary = tuple(vocabulary)
         self.normalization = ut.Normalization(lower_case, **further)
-        special_ids = map(self.vocabulary.index, SPECIAL_TOKENS)
-        self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = special_ids
         self._table = ut.fold_table(**self.normalization.fields)
         self._wordpieces = _WordpieceCache(self.vocabulary, self.unk_id)
 
@@ -118,7 +127,7 @@ class BertTokenizer:
 
     def __reduce__(self):
         # Beam ships this to every worker: leave out the cache and the tables.
-        return functools.partial(BertTokenizer, **self.normalization.fields), (self.vocabulary,)
+        return functools.partial(BertTokenizer, format_=self.format, **self.normalization.fields), (self.vocabulary,)
 
     @property
     def is_suffix(self) -> np.ndarray:
@@ -199,12 +208,15 @@ def _write_ids(tokenizer: BertTokenizer, lines: list[bytes], output: TextIO) -> 
 
 def make_tokenizer(
     vocabulary: Sequence[str], spec: Mapping[str, Any], merges: Sequence[tuple[str, str]] = ()
-) -> BertTokenizer | ByteBpeTokenizer:
+) -> BertTokenizer | ByteBpeTokenizer | SentencePieceTokenizer:
     """Make the tokenizer that `vocab_spec.json` describes.
 
     Args:
         merges: for byte-level BPE.
     """
+    format_ = stored_format(spec)
     if spec["algorithm"] == "byte_bpe":
-        return ByteBpeTokenizer(vocabulary, merges)
-    return BertTokenizer(vocabulary, **ut.normalization_fields(spec))
+        return ByteBpeTokenizer(vocabulary, merges, format_, **{n: spec[n] for n in BPE_FIELDS if n in spec})
+    if spec["algorithm"] == "sentencepiece":
+        return SentencePieceTokenizer(spec["model"], format_)
+    return BertTokenizer(vocabulary, format_=format_, **ut.normalization_fields(spec))

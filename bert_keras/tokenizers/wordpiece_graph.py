@@ -17,7 +17,8 @@ import tensorflow as tf
 import tensorflow_text
 
 from bert_keras.tokenizers import unicode_tables as ut
-from bert_keras.tokenizers.wordpiece import MAX_CHARS_PER_WORD, SUFFIX_INDICATOR, UNK, check_vocabulary
+from bert_keras.tokenizers.protocol import FORMATS
+from bert_keras.tokenizers.wordpiece import MAX_CHARS_PER_WORD, SUFFIX_INDICATOR, check_unique
 from bert_keras.tokenizers.wordpiece_offsets import token_lengths
 
 _PAGE_MASK = ut.PAGE_SIZE - 1
@@ -140,18 +141,27 @@ class GraphTokenizer(tf.Module):
         lower_case: with `further` as in `BertTokenizer`.
         preserve: tokens such as "[MASK]" that stay whole in a text; the text between them is tokenized
             separately. The original splits them into "[", "mask", "]". ValueError for a token that is not in
-            the vocabulary or not of the form "[...]" (others could overlap).
+            the vocabulary or not of the form "[...]" or "<...>" (others could overlap).
+        unknown: the token for a word that the vocabulary lacks.
     """
 
-    def __init__(self, vocabulary: Sequence[str], lower_case: bool, preserve: Sequence[str] = (), **further: Any):
+    def __init__(
+        self,
+        vocabulary: Sequence[str],
+        lower_case: bool,
+        preserve: Sequence[str] = (),
+        unknown: str = FORMATS["bert"].unk,
+        **further: Any,
+    ):
         super().__init__()
-        check_vocabulary(vocabulary)
+        if unknown not in check_unique(vocabulary):
+            raise ValueError(f"the vocabulary of {len(vocabulary)} tokens lacks {unknown}")
         for token in preserve:
             if token not in vocabulary:
                 raise ValueError(f"cannot preserve {token!r}: it is not in the vocabulary")
-            if not re.fullmatch(r"\[[^\[\]\s]+\]", token):
-                raise ValueError(f'cannot preserve {token!r}: it is not of the form "[...]", without spaces')
-        self._vocabulary = tuple(vocabulary)
+            if not re.fullmatch(r"\[[^\[\]\s]+\]|<[^<>\s]+>", token):
+                raise ValueError(f'cannot preserve {token!r}: it is not of the form "[...]" or "<...>", without spaces')
+        self._vocabulary, self._unknown = tuple(vocabulary), unknown
         self._rules = ut.Normalization(lower_case, **further)
         self._table = ut.fold_table(**self._rules.fields)
         self._preserve = tuple(preserve)
@@ -165,7 +175,7 @@ class GraphTokenizer(tf.Module):
             max_bytes_per_word=1 << 20,  # never reached: _split_words applies the limit, in characters
             max_chars_per_token=max(map(len, ids)),
             token_out_type=tf.int32,
-            unknown_token=UNK,
+            unknown_token=unknown,
         )
 
     def __call__(self, texts: tf.Tensor) -> tf.RaggedTensor:
@@ -194,7 +204,7 @@ class GraphTokenizer(tf.Module):
             ids, word = by_word.values.values, by_word.values.value_rowids()
             # Tokens in order use up all letters; an unknown word is one token.
             letters = tf.gather(tf.constant(token_lengths(self._vocabulary)), ids)
-            letters = tf.where(ids == self._vocabulary.index(UNK), tf.gather(words.sizes, word), letters)
+            letters = tf.where(ids == self._vocabulary.index(self._unknown), tf.gather(words.sizes, word), letters)
             token = tf.repeat(tf.range(tf.size(ids)), letters)  # [letters]
             starts = tf.math.segment_min(words.source, token)
             ends = tf.math.segment_max(tf.gather(self._ends(code_points), words.source), token)
@@ -250,7 +260,7 @@ class GraphTokenizer(tf.Module):
         chars = tf.RaggedTensor.from_row_lengths(tf.gather(output, letters), sizes, validate=False)
         words = tf.strings.unicode_encode(chars, "UTF-8")
 
-        words = tf.where(sizes > MAX_CHARS_PER_WORD, UNK, words)
+        words = tf.where(sizes > MAX_CHARS_PER_WORD, self._unknown, words)
         source = tf.gather(source, letters)
         starts = tf.gather(source, starts)
         number = tf.gather(preserved, starts)
@@ -266,10 +276,9 @@ class GraphTokenizer(tf.Module):
         preserved = tf.zeros_like(code_points)
         if not self._preserve:
             return code_points, preserved
-        brackets = tf.where(code_points == ord("["))
         padded = tf.pad(code_points, [[0, max(map(len, self._preserve))]])
         for number, token in enumerate(self._preserve, 1):
-            window = brackets + np.arange(len(token))
+            window = tf.where(code_points == ord(token[0])) + np.arange(len(token))
             same = tf.reduce_all(tf.gather(padded, window) == [ord(char) for char in token], axis=1)
             places = tf.boolean_mask(window, same)
             code_points = _overwrite(code_points, places, 0)

@@ -54,14 +54,14 @@ def demo(
     With --task, also fine-tune (in RUN_DIR/NAME), and query that model with the task's rows.
     """
     fine_tuning, rows = _fine_tuning(task, task_set or [], run_dir)
-    from components.vocab_gen.settings import MASKS
+    from bert_keras.tokenizers.protocol import default_format
     from pipeline.recipes.pretraining import recipe_of
     from pipeline.runners import local
 
     recipe_of(recipe)  # refuses tasks
     summary = local.run(RunRequest(recipe, os.path.abspath(run_dir), **options))
 
-    mask = MASKS[summary["recipe"]["vocabulary"]["algorithm"]]
+    mask = default_format(summary["recipe"]["vocabulary"]["algorithm"]).mask
     if fine_tuning and summary["served_version"]:
         init = os.path.join(serving_dir(os.path.abspath(run_dir)), str(summary["served_version"]))
         exit_if_refused(summary)

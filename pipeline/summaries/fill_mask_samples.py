@@ -10,9 +10,9 @@ from typing import Any
 import tensorflow as tf
 
 from bert_keras.files import files_in
+from bert_keras.tokenizers.protocol import WORDPIECE, default_format
 from bert_keras.tokenizers.unicode_tables import IDEOGRAPH_BLOCKS
 from components.io.shards import read_documents
-from components.vocab_gen.settings import MASKS
 
 SAMPLES = 8
 # Maximum number of sentences tried.
@@ -36,7 +36,7 @@ def sample_predictions(model_dir: str, documents_dir: str, algorithm: str) -> li
     if "fill_mask" not in model.signatures:
         return None
     samples: list[dict[str, Any]] = []
-    for text, word in itertools.islice(_masked_sentences(documents_dir, MASKS[algorithm]), CANDIDATES):
+    for text, word in itertools.islice(_masked_sentences(documents_dir, default_format(algorithm).mask), CANDIDATES):
         try:
             answer = model.signatures["fill_mask"](text=tf.constant([text]))
         except tf.errors.InvalidArgumentError:  # the mask is after the model's maximum length in tokens
@@ -49,7 +49,7 @@ def sample_predictions(model_dir: str, documents_dir: str, algorithm: str) -> li
     return samples
 
 
-def _masked_sentences(documents_dir: str, mask: str = MASKS["wordpiece"]) -> Iterator[tuple[str, str]]:
+def _masked_sentences(documents_dir: str, mask: str = default_format(WORDPIECE).mask) -> Iterator[tuple[str, str]]:
     """The first suitable sentence of each held-out document, its middle word masked, and the word.
 
     In Chinese and Japanese the middle ideograph is masked: BERT reads each as a word.

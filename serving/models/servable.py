@@ -225,10 +225,10 @@ def _session(meta_graph: MetaGraphDef, path: Path) -> Any:
 
 def _mask_of(path: Path) -> str:
     try:
-        algorithm = json.loads((path / VOCABULARY_SPEC_FILE).read_text("utf-8"))["algorithm"]
-    except (OSError, ValueError, KeyError, TypeError):
+        spec = json.loads((path / VOCABULARY_SPEC_FILE).read_text("utf-8"))
+        return str(spec.get("format", {}).get("mask") or _MASKS.get(spec["algorithm"], ""))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return ""  # another program's SavedModel
-    return _MASKS.get(algorithm, "")
 
 
 def _as_array(value: Any) -> np.ndarray:

@@ -24,7 +24,11 @@ CASES = {
     "roberta_tiny": ({"examples__masking__unit": "whole_word"}, "mlm", FILLS),
     "spanbert_tiny": ({}, "span_boundary", FILLS),
     "modern_tiny": ({}, "mlm", FILLS),
-    "albert_tiny": ({"model__embedding_width": 16}, "mlm_sop", [*FILLS, "next_sentence"]),
+    "albert_tiny": (
+        {"model__embedding_width": 16, "vocabulary__algorithm": "sentencepiece"},
+        "mlm_sop",
+        [*FILLS, "next_sentence"],
+    ),
 }
 ALL_KEYS = ("mlm", "nsp", "sop", "lm", "forward", "backward", "sbo", "disc")
 TEXT = "Returns a new array of the given shape."

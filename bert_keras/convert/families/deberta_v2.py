@@ -87,6 +87,7 @@ DEBERTA_V2 = Family(
     },
     fields_here=_fields_here,
     fields_there=_fields_there,
+    masked_lm_only=True,
     # Of the decoder of the pre-training, which read absolute positions.
     tensors_here=lambda tensors: (t for t in tensors if "embeddings.position_embeddings." not in t.name),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -72,7 +73,8 @@ class Family:
         tied: tensors that repeat another one of the file: the copy -> the tensor that it equals.
         unused_rows: rows of Hugging Face's position embeddings before the first position. In a RoBERTa row 1 is for
             padding, row 0 is unused (`bert_keras.models.roberta`).
-        renamed: patterns of Hugging Face's names in a BERT and their replacements; "": the names are built from `name`.
+        renamed: patterns of Hugging Face's names in a BERT and their replacements (`re.sub`); none: the names are
+            built from `prefix`.
         in_tf1: whether google-research's checkpoints name the tensors.
         keras_hub: None: keras-hub has no such class.
         must_be: fields of `config.json` whose other values mean another model.
@@ -85,6 +87,8 @@ class Family:
         tensors_here: the tensors of a file of Hugging Face's, one for each weight.
         tensors_there: the inverse.
         only_fast_tokenizer: whether `transformers` has the tokenizer as `tokenizer.json` alone.
+        has_segments: whether the texts of a pair may differ in their segments, as the tokenizer's format says.
+        masked_lm_only: whether its pre-training trains neither pooler nor next-sentence head.
     """
 
     name: str
@@ -96,7 +100,7 @@ class Family:
     class_stem: str = ""
     tied: Mapping[str, str] = dataclasses.field(default_factory=dict)
     unused_rows: int = 0
-    renamed: tuple[tuple[str, str], ...] = ()
+    renamed: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = ()
     in_tf1: bool = False
     keras_hub: KerasHubClass | None = None
     must_be: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -107,3 +111,5 @@ class Family:
     tensors_here: Callable[[Iterable[StoredTensor]], Iterable[StoredTensor]] = iter
     tensors_there: Callable[[dict[str, np.ndarray]], dict[str, np.ndarray]] = dict
     only_fast_tokenizer: bool = False
+    has_segments: bool = True
+    masked_lm_only: bool = False

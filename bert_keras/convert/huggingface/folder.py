@@ -33,8 +33,9 @@ from bert_keras.convert.model_folder import ModelFolder, Networks, Written
 from bert_keras.errors import InputError
 from bert_keras.models.config import BertConfig, HiddenAct, Part
 from bert_keras.tokenizers import vocabulary_files
+from bert_keras.tokenizers.byte_bpe import ByteBpeTokenizer
 from bert_keras.tokenizers.fast_tokenizer import write_fast_tokenizer
-from bert_keras.tokenizers.protocol import SENTENCEPIECE, Tokenizer
+from bert_keras.tokenizers.protocol import SENTENCEPIECE, Tokenizer, format_of
 from bert_keras.tokenizers.tokenizer_files import read_rules
 from bert_keras.tokenizers.vocabulary_files import (
     TOKENIZER_FILE,
@@ -73,7 +74,7 @@ def read_huggingface(directory: str, cased: bool | None = None) -> ModelFolder:
     config_path = os.path.join(directory, CONFIG_FILE)
     architecture = _read_architecture(config_path)
     positions = architecture.encoder.max_position_embeddings
-    vocabulary, notes = _read_vocabulary(directory, architecture.encoder)
+    vocabulary, notes = _read_vocabulary(directory, architecture)
     with contextlib.ExitStack() as files:
         tensors, file, head = open_tensors(directory, architecture.row, files)
         stored = canonical(tensors, architecture.row, reads=False)
@@ -152,9 +153,12 @@ def write_huggingface(folder: ModelFolder, directory: str) -> Written:
     with files_.staged(directory) as temporary:
         length = folder.max_seq_length or encoder.max_position_embeddings
         if tokenizer:
-            vocabulary_files.write_vocabulary(temporary, tokenizer)
+            # What is done before byte-level BPE only tokenizer.json says.
+            only_fast = isinstance(tokenizer, ByteBpeTokenizer) and (tokenizer.nfc or bool(tokenizer.added))
+            if not only_fast:
+                vocabulary_files.write_vocabulary(temporary, tokenizer)
             settings = settings_of(tokenizer, length)
-            if family.only_fast_tokenizer or tokenizer.algorithm == SENTENCEPIECE:
+            if family.only_fast_tokenizer or tokenizer.algorithm == SENTENCEPIECE or only_fast:
                 settings |= write_fast_tokenizer(temporary, tokenizer)
             files_.write_json(temporary, TOKENIZER_FILE, settings)
         files_.write_json(temporary, CONFIG_FILE, fields)
@@ -226,19 +230,20 @@ def _check_head(architecture: Architecture, parts: Collection[Part], where: str)
         )
 
 
-def _read_vocabulary(directory: str, config: BertConfig) -> tuple[Vocabulary | None, tuple[str, ...]]:
+def _read_vocabulary(directory: str, architecture: Architecture) -> tuple[Vocabulary | None, tuple[str, ...]]:
     """The vocabulary of the first kind of files that is there, with its rules, and remarks on them."""
-    size = config.vocab_size, CONFIG_FILE
+    size = architecture.encoder.vocab_size, CONFIG_FILE
     names = vocabulary_files.BPE_VOCABULARY_FILE, vocabulary_files.MERGES_FILE
     vocabulary = vocabulary_files.read_wordpiece(os.path.join(directory, VOCABULARY_FILE), *size)
     vocabulary = vocabulary or vocabulary_files.read_byte_bpe(directory, names, *size)
-    if vocabulary is None:
-        settings = {"do_lower_case": True, "keep_accents": False, **read_settings(directory)}
-        rules = settings["do_lower_case"], settings["keep_accents"]
-        vocabulary = vocabulary_files.read_sentencepiece(directory, *size, *rules)
+    settings = read_settings(directory)
+    kind = f"{architecture.family} {settings.get('tokenizer_class')}"
+    vocabulary = vocabulary or vocabulary_files.read_sentencepiece(directory, *size, settings, kind)
     vocabulary = vocabulary or vocabulary_files.read_fast(directory, *size)
     if vocabulary is None:
         return None, ()
+    format_ = format_of(vocabulary.algorithm, vocabulary.tokens, architecture.row.has_segments)
+    vocabulary = dataclasses.replace(vocabulary, format=format_)
     said, remarks = read_rules(directory, vocabulary)
     said = sentence_transformers.lower_cased(directory, vocabulary, said)
     return dataclasses.replace(vocabulary, rules=said), remarks

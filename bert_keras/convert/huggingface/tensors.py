@@ -43,7 +43,7 @@ _OTHER_WEIGHTS = {
 # Prefixes of tensors' names under PyTorch's wrappers: several GPUs, a compiled model.
 _WRAPPERS = re.compile(r"^(module\.|_orig_mod\.)+")
 # Beginnings of an encoder's names without the family's prefix.
-_ENCODER = ("embeddings.", "embeddings_project.", "encoder.", "layers.", "final_norm.", "pooler.")
+_ENCODER = ("embeddings.", "embeddings_project.", "encoder.", "transformer.", "layers.", "final_norm.", "pooler.")
 # A ModernBERT's head for a task begins with the layers of its masked-LM head, which has a tensor of DECODER, too.
 _MODERNBERT_HEAD, _DECODER = "head.", "decoder."
 _DTYPES = {

@@ -189,7 +189,7 @@ class OnnxModel:
         return {"is_next": _softmax(self._run(self._pack(*texts), "seq_relationship_logits")[0])[:, 0]}
 
     def _fill_mask(self, text: np.ndarray) -> Arrays:
-        tokenizer, mask = self._tokenizer, self._tokenizer.vocabulary[self._tokenizer.mask_id]
+        tokenizer, mask = self._tokenizer, self._tokenizer.format.mask
         split = [decoded.split(mask) for decoded in _decoded(text)]
         if not isinstance(tokenizer, BertTokenizer):  # its mask takes the white space before it
             split = [[*(part.rstrip() for part in parts[:-1]), parts[-1]] for parts in split]

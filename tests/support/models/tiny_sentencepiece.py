@@ -7,7 +7,7 @@ import sentencepiece
 from sentencepiece import sentencepiece_model_pb2
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
 
-from bert_keras.tokenizers.sentencepiece import SentencePieceTokenizer, albert_model
+from bert_keras.tokenizers.sentencepiece import SentencePieceTokenizer, model_with_ids
 from tests.support.models.tiny_byte_bpe import SENTENCES
 
 # Each is changed before SentencePiece sees it, or cut in another way than its parts.
@@ -43,7 +43,7 @@ def trained(texts=SENTENCES * 20, size=290):
 @functools.cache
 def tiny_sentencepiece():
     """A `SentencePieceTokenizer`, lower-cased and without accents."""
-    return SentencePieceTokenizer(albert_model(trained(), True, False))
+    return SentencePieceTokenizer(model_with_ids(trained(), "albert", True, False))
 
 
 def albert_fast(model, lower_case=True, keep_accents=False):

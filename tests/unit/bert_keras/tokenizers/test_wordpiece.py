@@ -221,7 +221,7 @@ def test_errors_name_the_fault(tmp_path):
         BertTokenizer([*SPECIAL_TOKENS, "a", "b", "a"], True)
     path = tmp_path / "vocab.txt"
     path.write_text("[PAD]\n")
-    with pytest.raises(ValueError, match=r"vocab.txt: .*lacks \[UNK\]"):
+    with pytest.raises(ValueError, match=r"vocab.txt: .*lacks .*\[UNK\]"):
         BertTokenizer.from_file(str(path), True)
     tokenizer = BertTokenizer(SPECIAL_TOKENS, True)
     with pytest.raises(TypeError, match="found bytes"):

@@ -167,8 +167,8 @@ def test_preserve_by_example():
 
 
 def test_errors_name_the_fault():
-    with pytest.raises(ValueError, match=r"lacks \[CLS\]"):
-        GraphTokenizer(["[PAD]", "[UNK]", "[SEP]", "[MASK]"], True)
+    with pytest.raises(ValueError, match=r"lacks \[UNK\]"):
+        GraphTokenizer(["[PAD]", "[CLS]", "[SEP]", "[MASK]"], True)
     with pytest.raises(ValueError, match=r"'\[Y\]'.*not in the vocabulary"):
         GraphTokenizer(VOCABULARY, True, preserve=["[Y]"])
     for token in ("ab", "[[X]", "[ X]", "[]"):
