@@ -89,10 +89,9 @@ def check_family(directory: str, family: str, trains_electra: bool) -> None:
         )
 
 
-def electra_sizes(folder: ModelFolder) -> dict[str, int | float]:
+def electra_sizes(folder: ModelFolder) -> dict[str, Any]:
     """The sizes (fields of `ElectraConfig`) that the weights of the initial model give to an ELECTRA."""
-    sizes: dict[str, int | float] = {"embedding_size": folder.architecture.embedding_size}
-    return sizes | ({"generator_size": folder.generator_size} if folder.generator_size else {})
+    return {"embedding_size": folder.architecture.embedding_size, **(folder.generator_fields or {})}
 
 
 def differences(config: BertConfig, initial: BertConfig) -> list[str]:
@@ -136,6 +135,10 @@ def initialize(model: keras.Model, directory: str, cased: bool | None, tokenizer
     if is_electra:
         if source.generator:
             _assign(model.generator, source.generator, (), replaced, learned)
+        elif model.config.embedding_sharing == "gdes":
+            ours, theirs = (network.backbone.embeddings for network in (model.generator, encoder))
+            ours.set_weights(theirs.get_weights())
+        model.split_embeddings()
         (trained if source.generator else untrained)["generator"] = None
     record = source.record()
     if is_electra:  # perhaps of a BERT's encoder

@@ -135,7 +135,7 @@ def _encoder(config: BertConfig, family: Family) -> Iterator[Weight]:
         hf, hub = f"{stem}.encoder.layer.{i}", f"transformer_layer_{i}"
         attention = f"{hub}/self_attention_layer"
         for name in ("query", "key", "value"):
-            names = f"{tf1}/attention/self/{name}", f"{hf}.attention.self.{name}", f"{attention}/{name}"
+            names: _Names = f"{tf1}/attention/self/{name}", f"{hf}.attention.self.{name}", f"{attention}/{name}"
             yield from _dense("encoder", f"{here}/attention/{name}", names, hidden, hidden)
         for name in ("query", "key") if is_disentangled and not config.shares_position_keys else ():
             names = None, f"{hf}.attention.self.pos_{name}_proj", None
@@ -208,11 +208,6 @@ def electra_heads(config: BertConfig, width: int) -> Iterator[Weight]:
         ("generator_predictions/output_bias", "generator_lm_head.bias", None),
         "generator_predictions",
     )
-    yield from discriminator_head(config)
-
-
-def discriminator_head(config: BertConfig) -> Iterator[Weight]:
-    hidden = config.hidden_size
     for here, tf1, hf, outputs in (("dense", "dense", "dense", hidden), ("output", "dense_1", "dense_prediction", 1)):
         names = f"discriminator_predictions/{tf1}", f"discriminator_predictions.{hf}", None
         yield from _dense("discriminator head", f"discriminator_predictions_{here}", names, hidden, outputs)

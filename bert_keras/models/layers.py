@@ -86,7 +86,9 @@ class BertEmbeddings(keras.layers.Layer):
     -> float [B, T, H].
     """
 
-    def __init__(self, config: BertConfig, seed: int = 0, **kwargs):
+    def __init__(
+        self, config: BertConfig, seed: int = 0, word_embeddings: keras.layers.Embedding | None = None, **kwargs
+    ):
         super().__init__(**kwargs)
         self.config, self.seed = config, seed
 
@@ -95,7 +97,7 @@ class BertEmbeddings(keras.layers.Layer):
                 rows, config.hidden_size, embeddings_initializer=initializer(config, seed), name=name
             )
 
-        self.word_embeddings = embedding(config.vocab_size, seed, "word_embeddings")
+        self.word_embeddings = word_embeddings or embedding(config.vocab_size, seed, "word_embeddings")
         if config.position_embedding == "learned":
             self.position_embeddings = embedding(config.max_position_embeddings, seed + 1, "position_embeddings")
         if config.type_vocab_size:
@@ -228,7 +230,8 @@ class SelfAttention(keras.layers.Layer):
 
     def _of_positions(self, positions, training=False):
         """Queries and keys of the table of distances, [2, R, H]."""
-        positions = self.position_dropout(positions, training=training)
+        if training:
+            positions = self.position_dropout(positions, training=True)
         parts, dtype = (self.position_query, self.position_key), positions.dtype
         projected = ops.matmul(positions, self._side_by_side(*(ops.cast(p.kernel, dtype) for p in parts)))
         if self.config.use_bias:

@@ -22,6 +22,9 @@ class PretrainingSettings:
             the released models.
         embedding_size: for `electra`: width of the embeddings; 128 in ELECTRA-small, `model.hidden_size` in the others.
         generator_size: for `electra`: the generator's width, as a share of `model.hidden_size`.
+        generator_layers: for `electra`: the generator's layers; 0: as many as `model.num_hidden_layers`.
+        embedding_sharing: for `electra`: `shared`, or `gdes`, in which the discriminator's loss does not change the
+            generator's word embeddings, DeBERTa-v3's (`bert_keras.models.electra.ElectraConfig`).
         head_start: begin with weights that know how frequent each token is and which positions are next to each other
             (`bert_keras.models.head_start`), in place of drawn ones. Not for a model that exists already.
     """
@@ -31,6 +34,8 @@ class PretrainingSettings:
     embedding_size: int = 128
     generator_size: float = 0.25
     head_start: bool = False
+    generator_layers: int = 0
+    embedding_sharing: Literal["shared", "gdes"] = "shared"
 
     def __post_init__(self) -> None:
         for name in ("max_pair_targets", "embedding_size"):
@@ -70,6 +75,11 @@ class PretrainingSettings:
         if config.causal != (objective == "left_to_right"):
             remedy = "model.causal=true" if objective == "left_to_right" else "model.causal=false"
             raise ValueError(f"model.causal is {config.causal}, but examples.objective is {objective!r}: set {remedy}")
+        if self.embedding_sharing == "gdes" and config.position_embedding == "learned":
+            raise ValueError(
+                "pretraining.embedding_sharing is 'gdes', which is for encoders without a table of positions: set "
+                "model.position_embedding=none and model.relative_attention=disentangled, or embedding_sharing=shared"
+            )
         if self.model_family != "bert" and objective in (*LABELLED, "left_to_right"):
             raise ValueError(
                 f"pretraining.model_family is {self.model_family!r}, which does not learn from "

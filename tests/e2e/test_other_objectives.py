@@ -20,6 +20,7 @@ CASES = {
     "left_to_right_tiny": ({}, "left_to_right", ["encode", "encode_pair"]),
     "elmo_tiny": ({}, "bidirectional", ["encode", "encode_pair"]),
     "electra_tiny": ({"pretraining__embedding_size": 16}, "electra", FILLS),
+    "deberta_v3_tiny": ({"pretraining__embedding_size": 32}, "electra", FILLS),
     "roberta_tiny": ({"examples__masking__unit": "whole_word"}, "mlm", FILLS),
     "spanbert_tiny": ({}, "span_boundary", FILLS),
     "modern_tiny": ({}, "mlm", FILLS),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from bert_keras.convert.families.family import Family, TaskHead, plain_but_for, plain_fields, task_heads
-from bert_keras.convert.weight_map import bert_heads, discriminator_head
+from bert_keras.convert.weight_map import bert_heads, electra_heads
 from bert_keras.models.config import BertConfig
 from bert_keras.tokenizers.protocol import BYTE_BPE, SENTENCEPIECE, WORDPIECE
 
@@ -52,7 +52,7 @@ DEBERTA_V2 = Family(
     name="deberta-v2",
     title="DeBERTa-v2",
     algorithms=(WORDPIECE, BYTE_BPE, SENTENCEPIECE),
-    heads=lambda config, width: (*bert_heads(config, width), *discriminator_head(config)),
+    heads=lambda config, width: (*bert_heads(config, width), *electra_heads(config, width)),
     prefix="deberta.",
     head_prefixes=("cls.predictions.",),
     class_stem="DebertaV2",
@@ -87,6 +87,7 @@ DEBERTA_V2 = Family(
     },
     fields_here=_fields_here,
     fields_there=_fields_there,
+    masked_lm_only=True,
     # Of the decoder of the pre-training, which read absolute positions.
     tensors_here=lambda tensors: (t for t in tensors if "embeddings.position_embeddings." not in t.name),
     task_heads=task_heads(TaskHead("classifier", "pooler.dense", ("gelu",), must_be={"pooler_hidden_act": "gelu"})),

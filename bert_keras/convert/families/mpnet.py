@@ -53,4 +53,6 @@ MPNET = Family(
     fields_here=lambda stored: {**stored, **_ALWAYS},
     fields_there=_fields_there,
     task_heads=roberta_task_heads("mpnet.pooler.dense"),
+    has_segments=False,
+    masked_lm_only=True,
 )

@@ -19,7 +19,13 @@ import numpy as np
 
 from bert_keras import files as files_
 from bert_keras.convert import weight_copy
-from bert_keras.convert.architecture import Architecture, architecture_of, backbone_of, check_written, generator_size
+from bert_keras.convert.architecture import (
+    Architecture,
+    architecture_of,
+    backbone_of,
+    check_written,
+    generator_fields,
+)
 from bert_keras.convert.families.table import FAMILIES
 from bert_keras.convert.huggingface import sentence_transformers
 from bert_keras.convert.huggingface.fine_tuned import FineTuned, fine_tuned_fields, read_fine_tuned
@@ -83,13 +89,13 @@ def read_huggingface(directory: str, cased: bool | None = None) -> ModelFolder:
         parts = {weight.part for weight in weight_copy.check_tensors(architecture, "huggingface", stored, file)}
     _check_head(architecture, parts, config_path)
     embedding, not_read = sentence_transformers.read_embedding(directory, positions)
-    size = None if tuned.task else _generator_size(directory, architecture)
+    size = None if tuned.task else _generator_fields(directory, architecture)
     return ModelFolder(
         architecture,
         lambda: _load(directory, tuned, size is not None),
         lambda: vocabulary.tokenizer(directory, cased) if vocabulary else None,
         directory,
-        generator_size=size,
+        generator_fields=size,
         is_generator=architecture.family == "electra" and "masked-LM head" in parts,
         embedding=embedding,
         max_seq_length=length,
@@ -119,8 +125,8 @@ def _load(directory: str, tuned: FineTuned, has_generator: bool) -> Networks:
     return dataclasses.replace(networks, generator=_read_generator(directory, networks.model))
 
 
-def _generator_size(directory: str, discriminator: Architecture) -> float | None:
-    """The generator's share of the discriminator's width; None if there is no generator."""
+def _generator_fields(directory: str, discriminator: Architecture) -> dict[str, float] | None:
+    """The generator's size, as in `ModelFolder`; None if there is no generator."""
     folder = os.path.join(directory, GENERATOR_FOLDER)
     path = os.path.join(folder, CONFIG_FILE)
     if discriminator.family != "electra" or not os.path.exists(path):
@@ -128,7 +134,7 @@ def _generator_size(directory: str, discriminator: Architecture) -> float | None
     generator = read_huggingface(folder)
     if not generator.is_generator:
         raise InputError(f"{folder}: has no masked-LM head, so it is no generator; give the one of {directory}")
-    return generator_size(generator.architecture, discriminator, f"{path}: is not the generator of {directory}")
+    return generator_fields(generator.architecture, discriminator, f"{path}: is not the generator of {directory}")
 
 
 def _read_generator(directory: str, discriminator: Model) -> ElectraGenerator:
@@ -173,6 +179,7 @@ def write_huggingface(folder: ModelFolder, directory: str) -> Written:
         # Of choices, which all have the same.
         tensors.setdefault(f"{architecture.head.output}.bias", np.zeros(architecture.outputs, "float32"))
     tensors = family.tensors_there(tensors)
+    left_out += ("generator",) if folder.generator and family.name != "electra" else ()
     with files_.staged(directory) as temporary:
         length = folder.settings.max_seq_length if folder.task and folder.settings else folder.max_seq_length
         length = length or encoder.max_position_embeddings
@@ -194,7 +201,7 @@ def write_huggingface(folder: ModelFolder, directory: str) -> Written:
         save_file(tensors, weights, metadata={"format": "pt"})
         # safetensors makes the file readable to its owner only, whatever the umask.
         shutil.copymode(os.path.join(temporary, CONFIG_FILE), weights)
-        if folder.generator:
+        if folder.generator and family.name == "electra":
             generator = ModelFolder.in_memory(folder.generator, tokenizer)
             write_huggingface(generator, os.path.join(temporary, GENERATOR_FOLDER))
     return Written(remarks=tuple(f"the {part} is dropped: {fields['architectures'][0]} has none" for part in left_out))
