@@ -52,7 +52,7 @@ IDS: dict[str, tuple[tuple[str, ...], int, tuple[str, ...]]] = {
 }
 
 
-def model_with_ids(model: bytes, kind: str = "albert", lower_case: bool = False, keep_accents: bool = True) -> bytes:
+def model_with_ids(model: bytes, kind: str, lower_case: bool | None = None, keep_accents: bool = True) -> bytes:
     """A SentencePiece model that gives the ids of `transformers`; one made here is returned unchanged.
 
     The changes of a text are those of the `tokenizers` library, in `transformers`' order; no piece of ALBERT ends with
