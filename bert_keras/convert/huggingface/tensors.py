@@ -47,9 +47,9 @@ def open_tensors(
     has_prefix = any(tensor.name.startswith(family.prefix) for tensor in tensors)
     known = family.prefix, *family.head_prefixes, *(() if has_prefix else _ENCODER)
     head = {t.name for t in tensors if not t.name.startswith(known)}
-    if len(head) == len(tensors):
+    if head and len(head) == len(tensors):
         raise InputError(
-            f"{path} has no tensor of a {family.title}, only others ({named(head)}); if a training's class holds the "
+            f"{path} has no tensor of {family.title}, only others ({named(head)}); if a training's class holds the "
             "model and puts its own name before them, save the state_dict of the model inside it"
         )
     if head and not any(tensor.name.startswith(_DECODER) for tensor in tensors):

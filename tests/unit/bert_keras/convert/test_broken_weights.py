@@ -86,7 +86,7 @@ def test_a_keras_file_of_another_model_is_refused(directory):
     with h5py.File(directory / "tf_model.h5", "w") as file:
         file.attrs["keras_version"] = "2.15.0"
         file["dense/other/dense/kernel:0"] = np.zeros((2, 3))
-    with pytest.raises(InputError, match=r"has no tensor of a BERT, only others \(dense.weight\)"):
+    with pytest.raises(InputError, match=r"has no tensor of BERT, only others \(dense.weight\)"):
         read_huggingface(str(directory))
 
 
