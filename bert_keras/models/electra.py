@@ -83,9 +83,9 @@ class AddedEmbedding(keras.layers.Embedding):
     def call(self, inputs):
         return super().call(inputs) + ops.stop_gradient(self._shared()(inputs))
 
-    def add_shared(self, sign: int = 1) -> None:
-        """Add the shared table to its own, or subtract it: only their sum is known to other programs."""
-        self.embeddings.assign(self.embeddings + sign * self._shared().embeddings)
+    def whole(self):
+        """The sum of both tables [V, E], which alone is known to other programs."""
+        return self.embeddings + self._shared().embeddings
 
 
 class _ElectraModel(ConfiguredModel):
@@ -94,6 +94,11 @@ class _ElectraModel(ConfiguredModel):
     @property
     def width(self) -> int:
         return self.config.discriminator.hidden_size
+
+    def word_table(self):
+        """The whole word embeddings of a network [V, E]."""
+        table = self.backbone.embeddings.word_embeddings
+        return table.whole() if isinstance(table, AddedEmbedding) else table.embeddings
 
     @classmethod
     def from_config(cls, config):
@@ -179,7 +184,7 @@ class ElectraForPreTraining(_ElectraModel):
         """Subtract the generator's table from the discriminator's, which has been assigned as a whole (`gdes`)."""
         table = self.discriminator.backbone.embeddings.word_embeddings
         if isinstance(table, AddedEmbedding):
-            table.add_shared(-1)
+            table.embeddings.assign(table.embeddings - self.embeddings.word_embeddings.embeddings)
 
     def call(self, inputs, training=False):
         mlm_logits = self.generator(inputs, training=training)["mlm_logits"]

@@ -186,25 +186,23 @@ class SelfAttention(keras.layers.Layer):
         self.is_disentangled = config.relative_attention == "disentangled"
         if self.is_disentangled:
             self.position_dropout = Dropout(config.hidden_dropout_prob, seed=seed + 9)
-            self.position_query, self.position_key = self.query, self.key
-            if not config.shares_position_keys:
-                self.position_query, self.position_key = (
-                    dense(seed + 10, "position_query"),
-                    dense(seed + 11, "position_key"),
-                )
+            shares = config.shares_position_keys
+            self.position_query = self.query if shares else dense(seed + 10, "position_query")
+            self.position_key = self.key if shares else dense(seed + 11, "position_key")
 
     def build(self, input_shape):
         hidden = self.config.hidden_size
-        layers = [self.query, self.key, self.value, self.output_dense]
+        layers = [self.output_dense]
         if self.is_fused:
             self.kernel = self.add_weight(name="kernel", shape=(hidden, 3 * hidden))
             if self.config.use_bias:
                 self.bias = self.add_weight(name="bias", shape=(3 * hidden,))
             if self.is_disentangled:
                 self.positions = self.add_weight(name="positions", shape=(2, self.config.distance_rows, hidden))
-            layers = [self.output_dense]
-        elif self.is_disentangled and not self.config.shares_position_keys:
-            layers += [self.position_query, self.position_key]
+        else:
+            layers = [self.query, self.key, self.value, self.output_dense]
+            if self.is_disentangled and not self.config.shares_position_keys:
+                layers += [self.position_query, self.position_key]
         for dense in layers:
             dense.build((None, None, hidden))
         self.built = True

@@ -76,10 +76,8 @@ class PretrainingSettings:
             remedy = "model.causal=true" if objective == "left_to_right" else "model.causal=false"
             raise ValueError(f"model.causal is {config.causal}, but examples.objective is {objective!r}: set {remedy}")
         if self.embedding_sharing == "gdes" and config.position_embedding == "learned":
-            raise ValueError(
-                "pretraining.embedding_sharing is 'gdes', which is for encoders without a table of positions: set "
-                "model.position_embedding=none and model.relative_attention=disentangled, or embedding_sharing=shared"
-            )
+            remedy = "set model.position_embedding=none and model.relative_attention=disentangled"
+            raise ValueError(f"pretraining.embedding_sharing is 'gdes', which shares no table of positions: {remedy}")
         if self.model_family != "bert" and objective in (*LABELLED, "left_to_right"):
             raise ValueError(
                 f"pretraining.model_family is {self.model_family!r}, which does not learn from "

@@ -32,13 +32,7 @@ from bert_keras.data.example_format import ExampleLayout, feature_spec
 from bert_keras.models.bilm import BiLM
 from bert_keras.models.config import BertConfig, Part
 from bert_keras.models.dropout import RandomStates
-from bert_keras.models.electra import (
-    AddedEmbedding,
-    ElectraConfig,
-    ElectraDiscriminator,
-    ElectraForPreTraining,
-    ElectraGenerator,
-)
+from bert_keras.models.electra import ElectraConfig, ElectraDiscriminator, ElectraForPreTraining, ElectraGenerator
 from bert_keras.models.left_to_right import LeftToRightLM
 from bert_keras.models.pretraining_heads import BertForPreTraining
 from bert_keras.objectives import mlm_nsp
@@ -292,8 +286,5 @@ def _network(kind: type[keras.Model], trained: keras.Model) -> keras.Model:
     network = kind(trained.config)
     network.build()
     network.set_weights(trained.get_weights())
-    if isinstance(table := trained.backbone.embeddings.word_embeddings, AddedEmbedding):
-        table.add_shared()
-        network.backbone.embeddings.word_embeddings.embeddings.assign(table.embeddings)
-        table.add_shared(-1)
+    network.word_table().assign(trained.word_table())
     return network

@@ -273,35 +273,6 @@ def electra_large() -> Recipe:
     )
 
 
-# DeBERTa-v3's encoder, its half as deep generator, and masks at all masked tokens (arXiv 2111.09543, sections 3 and 5;
-# microsoft/DeBERTa, experiments/language_model and apps/tasks/rtd_task.py).
-_DEBERTA: dict[str, Any] = {
-    "type_vocab_size": 0,
-    "layer_norm_eps": 1e-7,
-    "hidden_act": "gelu_erf",
-    "position_embedding": "none",
-    "relative_attention": "disentangled",
-    "relative_buckets": 256,
-    "max_relative_distance": 512,
-}
-_DEBERTA_MASKING = {**_ELECTRA_MASKING, "mask_fraction": 1.0, "keep_fraction": 0.0}
-_GDES: dict[str, Any] = {"model_family": "electra", "generator_size": 1.0, "embedding_sharing": "gdes"}
-
-
-def deberta_v3_tiny() -> Recipe:
-    """DeBERTa-v3 as small as the demo: one of two layers in the generator.
-
-    Hardware:  2 CPU cores
-    Time:      not measured; the demo's steps, each of two networks
-    """
-    sizes = {"relative_buckets": 32, "max_relative_distance": 128}
-    return tiny(
-        *("deberta_v3_tiny", _ROBERTA_EXAMPLES, _DEBERTA_MASKING),
-        model=dataclasses.replace(tiny_cpu().model, **{**_DEBERTA, **sizes}),
-        pretraining=PretrainingSettings(**_GDES, embedding_size=128, generator_layers=1, head_start=True),
-    )
-
-
 def deberta_v3_base() -> Recipe:
     """DeBERTa-v3-base, L12 H768 (arXiv 2111.09543): disentangled attention, replaced tokens.
 
@@ -311,20 +282,20 @@ def deberta_v3_base() -> Recipe:
 
     WordPiece of 128,000 tokens, where the paper has SentencePiece; the generator reads no absolute positions.
     """
+    # As in microsoft/DeBERTa (experiments/language_model, apps/tasks/rtd_task.py); a generator half as deep.
+    masking = {**_ELECTRA_MASKING, "mask_fraction": 1.0, "keep_fraction": 0.0, "max_predictions_per_seq": 77}
+    encoder = {"vocab_size": 128_000, "type_vocab_size": 0, "layer_norm_eps": 1e-7, "hidden_act": "gelu_erf"}
+    positions = {"position_embedding": "none", "relative_attention": "disentangled", "relative_buckets": 256}
+    sizes: dict[str, Any] = {"embedding_size": 768, "generator_size": 1.0, "generator_layers": 6}
+    steps: dict[str, Any] = {"num_train_steps": 500_000, "num_warmup_steps": 10_000, "schedule": "linear"}
     return published(
-        *("deberta_v3_base", 12, 768, 512, _ROBERTA_EXAMPLES, {**_DEBERTA_MASKING, "max_predictions_per_seq": 77}),
-        model={"vocab_size": 128_000, **_DEBERTA},
+        *("deberta_v3_base", 12, 768, 512, _ROBERTA_EXAMPLES, masking),
+        model={**encoder, **positions, "max_relative_distance": 512},
         vocabulary={"lower_case": False},
         training={
-            "train_batch_size": 8192,
-            "gradient_accumulation_steps": 32,
-            "num_train_steps": 500_000,
-            "num_warmup_steps": 10_000,
-            "learning_rate": 6e-4,
-            "schedule": "linear",
-            "optimizer": "adamw",
-            "beta_2": 0.98,
+            **{**steps, "train_batch_size": 8192, "gradient_accumulation_steps": 32},
+            **{"learning_rate": 6e-4, "optimizer": "adamw", "beta_2": 0.98},
         },
         gate={"max_mlm_perplexity": 100.0, "min_mlm_accuracy": 0.2, "min_nsp_accuracy": 0.5},
-        pretraining={**_GDES, "embedding_size": 768, "generator_layers": 6},
+        pretraining={"model_family": "electra", "embedding_sharing": "gdes", **sizes},
     )

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from bert_keras.tokenizers.protocol import Tokenizer
 
 _ALWAYS: dict[str, Any] = {"position_embedding": "none", "relative_attention": "disentangled"}
+_MUST_BE = {"relative_attention": True, "position_biased_input": False}
 # Names here and there.
 _FIELDS = {
     "relative_buckets": "position_buckets",
@@ -66,24 +67,12 @@ DEBERTA_V2 = Family(
         (r"^bert\.", "deberta."),
     ),
     # Released models have no convolution, but for v2-xlarge and v2-xxlarge.
-    must_be={
-        "relative_attention": True,
-        "position_biased_input": False,
-        "norm_rel_ebd": "layer_norm",
-        "conv_kernel_size": 0,
-    },
+    must_be={**_MUST_BE, "norm_rel_ebd": "layer_norm", "conv_kernel_size": 0},
     # `DebertaV2Config`, and what its model takes for fields that it lacks.
     defaults={
-        "vocab_size": 128100,
-        "layer_norm_eps": 1e-7,
-        "type_vocab_size": 0,
-        "relative_attention": False,
-        "position_biased_input": True,
-        "norm_rel_ebd": "none",
-        "position_buckets": -1,
-        "max_relative_positions": -1,
-        "share_att_key": False,
-        "pos_att_type": None,
+        **{"vocab_size": 128100, "layer_norm_eps": 1e-7, "type_vocab_size": 0, "norm_rel_ebd": "none"},
+        **{name: not value for name, value in _MUST_BE.items()},
+        **{"position_buckets": -1, "max_relative_positions": -1, "share_att_key": False, "pos_att_type": None},
     },
     fields_here=_fields_here,
     fields_there=_fields_there,

@@ -97,7 +97,7 @@ def test_what_else_a_released_deberta_holds_is_left_out(random_bert, tmp_path):
         ("DebertaV2Model", {"position_biased_input": True}, "position_biased_input is True; supported: False"),
         ("DebertaV2Model", {"pos_att_type": ["c2p"]}, r"pos_att_type is \['c2p'\]; supported: 'p2c|c2p'"),
         ("DebertaV2Model", {"attention_head_size": 2}, "attention_head_size is 2; supported: 4"),
-        ("DebertaV2Model", {"position_buckets": -1}, "relative_buckets is -1; it must be a multiple of 4"),
+        ("DebertaV2Model", {"position_buckets": -1}, "relative_buckets is -1, which must be a multiple of 4"),
     ],
 )
 def test_other_encoders_are_refused(random_bert, tmp_path, name, fields, says):

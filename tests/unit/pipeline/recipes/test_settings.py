@@ -217,7 +217,6 @@ CHOICES = {
         "spanbert_tiny",
         "modern_tiny",
         "electra_tiny",
-        "deberta_v3_tiny",
         "albert_tiny",
     )
 }
