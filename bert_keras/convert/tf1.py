@@ -12,12 +12,7 @@ from bert_keras.convert import tf1_electra, weight_copy
 from bert_keras.convert.architecture import Architecture, architecture_of, check_written, generator_size
 from bert_keras.convert.families.family import check_plain
 from bert_keras.convert.model_folder import ModelFolder, Networks, Written
-from bert_keras.convert.tensor_files.tf_checkpoints import (
-    Checkpoint,
-    is_checkpoint,
-    latest_checkpoint,
-    read_checkpoint,
-)
+from bert_keras.convert.tensor_files import tf_checkpoints
 from bert_keras.convert.tf1_electra import Network
 from bert_keras.errors import InputError
 from bert_keras.models.config import BertConfig
@@ -51,8 +46,9 @@ def read_tf1(directory: str, cased: bool | None = None) -> ModelFolder:
     """
     directory, prefix = _located(directory)
     config_path, index = os.path.join(directory, CONFIG_FILE), f"{prefix}.index"
-    checkpoint = None if os.path.exists(config_path) or not is_checkpoint(prefix) else read_checkpoint(prefix)
-    networks = _networks(checkpoint, index) if checkpoint else None
+    lacks_config = tf_checkpoints.is_checkpoint(prefix) and not os.path.exists(config_path)
+    checkpoint = tf_checkpoints.read_checkpoint(prefix) if lacks_config else None
+    networks = tf1_electra.networks(checkpoint.tensors, index, checkpoint.num_heads) if checkpoint else None
     if networks:
         architecture = networks[0].architecture
     else:
@@ -66,7 +62,7 @@ def read_tf1(directory: str, cased: bool | None = None) -> ModelFolder:
     vocabulary_path = os.path.join(folder, VOCABULARY_FILE)
     names_size = os.path.basename(index) if networks else CONFIG_FILE
     vocabulary = vocabulary_files.read_wordpiece(vocabulary_path, architecture.encoder.vocab_size, names_size)
-    checkpoint = checkpoint or read_checkpoint(prefix)
+    checkpoint = checkpoint or tf_checkpoints.read_checkpoint(prefix)
     if checkpoint.num_heads not in (0, heads := architecture.encoder.num_attention_heads):
         raise InputError(f"{index} has {checkpoint.num_heads} attention heads, but {config_path} says {heads}")
     model, generator = networks or (Network(architecture, checkpoint.tensors), None)
@@ -97,18 +93,12 @@ def read_tf1(directory: str, cased: bool | None = None) -> ModelFolder:
 
 def _located(path: str) -> tuple[str, str]:
     """The folder and the path of the checkpoint that `path`, either of them, stands for."""
-    if is_checkpoint(path):
+    if tf_checkpoints.is_checkpoint(path):
         return os.path.dirname(path) or ".", path
-    prefixes = [os.path.join(path, name) for name in (CHECKPOINT, SAVED_MODEL_VARIABLES)]
-    return path, next(filter(is_checkpoint, prefixes), None) or latest_checkpoint(path) or prefixes[0]
-
-
-def _networks(checkpoint: Checkpoint, index: str) -> tuple[Network, Network | None] | None:
-    """The networks of a checkpoint that tells its sizes: ELECTRA's discriminator and generator, or a BERT."""
-    tensors, num_heads = checkpoint.tensors, checkpoint.num_heads
-    if num_heads:
-        return Network(tf1_electra.architecture_of_shapes(tensors, "bert/", index, num_heads), tensors), None
-    return tf1_electra.networks(tensors, index) if tf1_electra.WORD_EMBEDDINGS in tensors else None
+    for usual in (os.path.join(path, name) for name in (CHECKPOINT, SAVED_MODEL_VARIABLES)):
+        if tf_checkpoints.is_checkpoint(usual):
+            return path, usual
+    return path, tf_checkpoints.latest_checkpoint(path) or os.path.join(path, CHECKPOINT)
 
 
 def write_tf1(folder: ModelFolder, directory: str) -> Written:

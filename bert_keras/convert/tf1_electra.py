@@ -24,8 +24,6 @@ from bert_keras.models.config import BertConfig
 
 _DISCRIMINATOR, _GENERATOR = "electra/", "generator/"
 _EMBEDDINGS = "electra/embeddings/"
-# A checkpoint with this tensor is an ELECTRA's.
-WORD_EMBEDDINGS = f"{_EMBEDDINGS}word_embeddings"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,16 +34,20 @@ class Network:
     tensors: Mapping[str, StoredTensor]
 
 
-def networks(stored: Mapping[str, StoredTensor], index: str) -> tuple[Network, Network | None]:
-    """The discriminator and the generator of a checkpoint; None without a generator of its own.
+def networks(stored: Mapping[str, StoredTensor], index: str, num_heads: int) -> tuple[Network, Network | None] | None:
+    """The discriminator of a checkpoint, and its generator or None; or a BERT with `num_heads`; None of another model.
 
     Raises:
         InputError: a tensor that tells a size is missing, or the generator has embeddings of its own.
     """
+    if num_heads:
+        return Network(_architecture(stored, "bert/", index, num_heads), stored), None
+    if f"{_EMBEDDINGS}word_embeddings" not in stored:
+        return None
     generator = {name for name in stored if name.startswith((_GENERATOR, "generator_predictions/"))}
     if not any(name.startswith(_GENERATOR) for name in generator):
         # Trained without one: the encoder has this head, too.
-        return Network(architecture_of_shapes(stored, _DISCRIMINATOR, index), stored), None
+        return Network(_architecture(stored, _DISCRIMINATOR, index), stored), None
     if own := sorted(name for name in generator if name.startswith(f"{_GENERATOR}embeddings/")):
         raise InputError(
             f"{index}: the generator has embeddings of its own ({own[0]}); only an ELECTRA whose networks share them, "
@@ -58,12 +60,11 @@ def networks(stored: Mapping[str, StoredTensor], index: str) -> tuple[Network, N
     renamed |= {name: name for name in generator if not name.startswith(_GENERATOR)}
     return (
         Network(
-            architecture_of_shapes(stored, _DISCRIMINATOR, index),
+            _architecture(stored, _DISCRIMINATOR, index),
             {name: tensor for name, tensor in stored.items() if name not in generator},
         ),
         Network(
-            architecture_of_shapes(stored, _GENERATOR, index),
-            shared | {new: stored[name] for new, name in renamed.items()},
+            _architecture(stored, _GENERATOR, index), shared | {new: stored[name] for new, name in renamed.items()}
         ),
     )
 
@@ -90,9 +91,7 @@ def check_written(encoder: BertConfig) -> None:
             )
 
 
-def architecture_of_shapes(
-    stored: Mapping[str, StoredTensor], prefix: str, index: str, num_heads: int = 0
-) -> Architecture:
+def _architecture(stored: Mapping[str, StoredTensor], prefix: str, index: str, num_heads: int = 0) -> Architecture:
     """The sizes of an ELECTRA's network, or with `num_heads` those of a BERT, as its tensors tell them.
 
     An ELECTRA's heads are 64 wide (`util/training_utils.py`, `get_bert_config`), and its gelu is exact

@@ -26,6 +26,9 @@ class StoredTensor:
     def __str__(self) -> str:
         return f"{self.name} {list(self.shape)}"
 
+    def transposed(self) -> StoredTensor:
+        return dataclasses.replace(self, shape=self.shape[::-1], read=lambda: self.read().T)
+
 
 class Stored(NamedTuple):
     """The name of a weight in a format, and whether it is transposed there."""

@@ -17,7 +17,6 @@ from bert_keras.convert.tensor_files.safetensors_files import TensorReader, tens
 from bert_keras.convert.tensor_files.torch_files import tensors_of_torch_file
 from bert_keras.convert.weight_copy import float32, named
 from bert_keras.errors import InputError
-from bert_keras.files import read_json
 
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
@@ -48,9 +47,9 @@ def open_tensors(
     has_prefix = any(tensor.name.startswith(family.prefix) for tensor in tensors)
     known = family.prefix, *family.head_prefixes, *(() if has_prefix else _ENCODER)
     head = {t.name for t in tensors if not t.name.startswith(known)}
-    if len(head) == len(tensors):
+    if head and len(head) == len(tensors):
         raise InputError(
-            f"{path} has no tensor of a {family.title}, only others ({named(head)}); if a training's class holds the "
+            f"{path} has no tensor of {family.title}, only others ({named(head)}); if a training's class holds the "
             "model and puts its own name before them, save the state_dict of the model inside it"
         )
     if head and not any(tensor.name.startswith(_DECODER) for tensor in tensors):
@@ -71,11 +70,10 @@ def _first_file(directory: str, files: contextlib.ExitStack) -> tuple[list[Store
             continue
         return (as_in_pytorch(tensors) if any("/" in tensor.name for tensor in tensors) else tensors), path
     if os.path.exists(path := os.path.join(directory, "flax_model.msgpack")):
-        classes = read_json(os.path.join(directory, CONFIG_FILE)).get("architectures") or ["AutoModel"]
         raise InputError(
             f"{path} is of transformers' former Flax classes, which are not read; with transformers 4.49, Flax and "
-            f"PyTorch: {classes[0]}.from_pretrained(FOLDER, from_flax=True).save_pretrained(NEW); then copy the "
-            "tokenizer's files to NEW"
+            "PyTorch, and the class that config.json names: CLASS.from_pretrained(FOLDER, from_flax=True)"
+            ".save_pretrained(NEW); then copy the tokenizer's files to NEW"
         )
     raise InputError(f"{directory} has none of {', '.join(_READERS)}; it is not a model folder")
 

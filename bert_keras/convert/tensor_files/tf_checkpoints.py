@@ -108,6 +108,7 @@ def read_checkpoint(prefix: str) -> Checkpoint:
     for path in (index, *data_files):
         files.check_download(path)
     import tensorflow as tf
+    from tensorflow.core.protobuf.trackable_object_graph_pb2 import TrackableObjectGraph
 
     with _damage_named(prefix):
         reader = tf.train.load_checkpoint(prefix)
@@ -122,7 +123,12 @@ def read_checkpoint(prefix: str) -> Checkpoint:
         with _damage_named(prefix):
             return reader.get_tensor(key)
 
-    names = _names(prefix, read(_OBJECTS)) if _OBJECTS in shapes else dict(zip(shapes, shapes, strict=True))
+    names = dict(zip(shapes, shapes, strict=True))  # key -> the variable's name
+    if _OBJECTS in shapes:
+        with _damage_named(prefix):
+            nodes = TrackableObjectGraph.FromString(read(_OBJECTS)).nodes
+        attributes = [attribute for node in nodes for attribute in node.attributes if attribute.full_name]
+        names = {a.checkpoint_key: a.full_name for a in attributes if not _OPTIMIZER.search(a.checkpoint_key)}
     slotted = set(names.values())
     tensors = [
         StoredTensor(name, index, tuple(shapes[key]), functools.partial(read, key))
@@ -136,16 +142,6 @@ def read_checkpoint(prefix: str) -> Checkpoint:
     if len(model) + len(head) < len(tensors):
         raise InputError(f"{prefix} has two variables of one name; give a checkpoint of one model")
     return Checkpoint(model, head, num_heads, bool(read(_LOWER_CASE)) if _LOWER_CASE in shapes else None)
-
-
-def _names(prefix: str, graph: bytes) -> dict[str, str]:
-    """The names of the variables in a graph of objects, by the keys of their tensors."""
-    from tensorflow.core.protobuf.trackable_object_graph_pb2 import TrackableObjectGraph
-
-    with _damage_named(prefix):
-        nodes = TrackableObjectGraph.FromString(graph).nodes
-    attributes = [attribute for node in nodes for attribute in node.attributes]
-    return {a.checkpoint_key: a.full_name for a in attributes if not _OPTIMIZER.search(a.checkpoint_key)}
 
 
 def _as_in_tf1(tensors: list[StoredTensor], prefix: str) -> tuple[list[StoredTensor], int]:
@@ -172,7 +168,7 @@ def _as_in_tf1(tensors: list[StoredTensor], prefix: str) -> tuple[list[StoredTen
 def _in_layout(tensor: StoredTensor) -> StoredTensor:
     name, shape = tensor.name, tensor.shape
     if name == "cls/seq_relationship/output_weights":
-        return dataclasses.replace(tensor, shape=shape[::-1], read=lambda: tensor.read().T)
+        return tensor.transposed()
     if "/attention/self/" in name:
         axis = 1 if name.endswith("/kernel") else 0
         shape = (*shape[:axis], math.prod(shape[axis:]))

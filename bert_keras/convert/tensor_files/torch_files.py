@@ -45,15 +45,10 @@ _OLD_START = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
 _Storages = Callable[[str], tuple[int, Callable[[], bytes]]]
 
 
-class _Storage(NamedTuple):
-    dtype: np.dtype
-    key: str
-
-
 class _View(NamedTuple):
-    """A tensor: its first number in a storage, and the steps between numbers along each axis."""
+    """A tensor: the type and key of its storage, its first number in it, and the steps along each axis."""
 
-    storage: _Storage
+    storage: tuple[np.dtype, str]
     offset: int
     shape: tuple[int, ...]
     strides: tuple[int, ...]
@@ -66,7 +61,7 @@ class _Tensors(pickle.Unpickler):
         # New functions each time: a pickle can set attributes of what it names.
         known: dict[str, Any] = {
             "torch._utils._rebuild_tensor_v2": lambda storage, offset, shape, strides, *_: _View(
-                _Storage(*storage), int(offset), tuple(map(int, shape)), tuple(map(int, strides))
+                storage, int(offset), tuple(map(int, shape)), tuple(map(int, strides))
             ),
             "torch._utils._rebuild_parameter": lambda data, *_: data,
             "collections.OrderedDict": collections.OrderedDict,
@@ -75,11 +70,11 @@ class _Tensors(pickle.Unpickler):
             raise _NotATensor(f"{module}.{name}")
         return known[f"{module}.{name}"]
 
-    def persistent_load(self, pid: Any) -> _Storage:
+    def persistent_load(self, pid: Any) -> tuple[np.dtype, str]:
         _, dtype, key, *_ = pid
         if dtype not in _DTYPES.values():
             raise pickle.UnpicklingError(f"no type of numbers: {dtype}")
-        return _Storage(np.dtype(dtype), str(key))
+        return np.dtype(dtype), str(key)
 
 
 class _NotATensor(Exception):
@@ -97,17 +92,17 @@ def tensors_of_torch_file(path: str, files: contextlib.ExitStack) -> list[Stored
     is_old = file.read(len(_OLD_START)) == _OLD_START
     try:
         entries, storages = _old_entries(file) if is_old else _zip_entries(path, files)
+        if not isinstance(entries, dict):
+            raise InputError(f"{path} holds no tensors by name but {type(entries).__name__}; save the state_dict")
+        return [_stored(path, storages, str(name), view) for name, view in entries.items()]
     except _NotATensor as error:
         raise InputError(
             f"{path} names {error} beside its tensors; only weights by name are read, since a pickle can run code"
         ) from error
-    except InputError:
-        raise
     except Exception as error:  # damaged bytes raise anything
+        if isinstance(error, InputError):
+            raise
         raise InputError(f"{path} is damaged ({type(error).__name__}: {error}); copy it again") from error
-    if not isinstance(entries, dict):
-        raise InputError(f"{path} holds no tensors by name but {type(entries).__name__}; save the state_dict")
-    return [_stored(path, storages, str(name), view) for name, view in entries.items()]
 
 
 def _zip_entries(path: str, files: contextlib.ExitStack) -> tuple[Any, _Storages]:
@@ -131,7 +126,7 @@ def _zip_entries(path: str, files: contextlib.ExitStack) -> tuple[Any, _Storages
 
 def _old_entries(file: BinaryIO) -> tuple[Any, _Storages]:
     _version, _machine, entries, keys = (_Tensors(file).load() for _ in range(4))
-    dtypes = {view.storage.key: view.storage.dtype for view in entries.values() if isinstance(view, _View)}
+    dtypes = {view.storage[1]: view.storage[0] for view in entries.values() if isinstance(view, _View)}
     content, storages = np.memmap(file.name, "uint8", "r"), {}
     for key in keys:
         size = int.from_bytes(file.read(8), "little") * dtypes[key].itemsize

@@ -47,7 +47,7 @@ def test_names_of_wrapped_models_are_read(model, directory, pattern, new, in_par
 
 def test_names_of_a_training_s_class_are_refused(directory):
     change_tensors(directory, lambda tensors: {f"model.{name}": value for name, value in tensors.items()})
-    says = r"no tensor of a BERT, only others \(model.bert.embeddings.*; if .* save the state_dict of the model inside"
+    says = r"no tensor of BERT, only others \(model.bert.embeddings.*; if .* save the state_dict of the model inside"
     with pytest.raises(InputError, match=says):
         read_huggingface(str(directory))
 

@@ -7,7 +7,6 @@ python tests/unit/bert_keras/convert/golden_tensorflow/make.py tests/unit/bert_k
 (Python 3.11.) The archive has a folder for each, with `outputs.npz`: what encoder and pre-training heads make of `IDS`.
 """
 
-import os
 import shutil
 import sys
 import tempfile
@@ -91,17 +90,16 @@ def write_model_garden(folder):
     )
     vocabulary.unlink()
     inputs = {"input_word_ids": IDS, "input_mask": np.ones_like(IDS), "input_type_ids": np.zeros_like(IDS)}
-    found = model({**inputs, "masked_lm_positions": np.arange(6)[None]})
-    outputs = {"encoder": found["sequence_output"], "mlm": found["mlm_logits"]}
+    results = model({**inputs, "masked_lm_positions": np.arange(6)[None]})
+    outputs = {"encoder": results["sequence_output"], "mlm": results["mlm_logits"]}
     np.savez(folder / "tf-hub" / "outputs.npz", **outputs)
-    np.savez(folder / "model-garden" / "outputs.npz", nsp=found["next_sentence"], **outputs)
+    np.savez(folder / "model-garden" / "outputs.npz", nsp=results["next_sentence"], **outputs)
     # Large, and not read.
     (folder / "tf-hub" / "saved_model.pb").write_bytes(b"")
     (folder / "tf-hub" / "keras_metadata.pb").unlink()
 
 
 if __name__ == "__main__":
-    os.environ["CUDA_VISIBLE_DEVICES"] = ""
     with tempfile.TemporaryDirectory() as temporary:
         for name, (class_name, sizes, arguments) in CLASSES.items():
             write_transformers(Path(temporary) / name, class_name, sizes, arguments)
