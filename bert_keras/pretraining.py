@@ -25,7 +25,7 @@ from bert_keras.notices import notify, tell
 from bert_keras.objectives.objective import Objective
 from bert_keras.objectives.registry import pretraining_model
 from bert_keras.objectives.unigram import unigram_model
-from bert_keras.saved_model.settings import CONFIG_FILE, ORIGIN_FIELD
+from bert_keras.saved_model.settings import CONFIG_FILE, FAMILY_FIELD, ORIGIN_FIELD
 from bert_keras.tokenizers.protocol import Tokenizer
 from bert_keras.tokenizers.vocabulary_files import read_vocabulary
 from bert_keras.tokenizers.wordpiece import make_tokenizer
@@ -121,11 +121,11 @@ def pretrain(job: PretrainJob) -> None:
 
 
 def _origin(init: str) -> dict[str, Any]:
-    """The field of `bert_config.json` that says where the weights of an initial model began, if it has one."""
+    """The fields of `bert_config.json` that say what an initial model is and where its weights began, if it does."""
     if not init:
         return {}
     fields = json.loads((epath.Path(init) / CONFIG_FILE).read_text())
-    return {name: fields[name] for name in (ORIGIN_FIELD,) if name in fields}
+    return {name: fields[name] for name in (FAMILY_FIELD, ORIGIN_FIELD) if name in fields}
 
 
 def _learned_rows(init: str) -> LearnedRows:

@@ -95,7 +95,7 @@ class AblationRecipe:
                 f"examples.max_seq_length is {self.examples.max_seq_length}, above model.max_position_embeddings, "
                 f"{self.model.max_position_embeddings}"
             )
-        self.pretraining.check(self.examples.objective, self.model, byte_bpe=self.vocabulary.algorithm == "byte_bpe")
+        self.pretraining.check(self.examples.objective, self.model, wordpiece=self.vocabulary.algorithm == "wordpiece")
 
 
 def laptop() -> AblationRecipe:

@@ -57,19 +57,22 @@ class Architecture:
         return with_task_head(table, self.head, self.encoder, self.outputs) if self.head else table
 
 
-def generator_size(generator: Architecture, discriminator: Architecture, where: str) -> float:
-    """The share of the discriminator's width that its generator has; InputError, naming `where`, if it is another's."""
+def generator_fields(
+    generator: Architecture, discriminator: Architecture, where: str, layers: int = 0
+) -> dict[str, float]:
+    """The fields of `ElectraConfig` for a generator of `layers`; InputError, naming `where`, if it is another's."""
     from bert_keras.models.electra import ElectraConfig
 
-    size = generator.encoder.hidden_size / discriminator.encoder.hidden_size
+    encoder = discriminator.encoder
+    size = generator.encoder.hidden_size / encoder.hidden_size
     if not 0 < size <= 1 or generator != dataclasses.replace(
-        discriminator, encoder=ElectraConfig(discriminator.encoder, discriminator.embedding_size, size).generator
+        discriminator, encoder=ElectraConfig(encoder, discriminator.embedding_size, size, layers).generator
     ):
         raise InputError(
             f"{where}: it must differ from the discriminator in width only, with 64-wide heads and feed-forward layers "
             "of four times the width"
         )
-    return size
+    return {"generator_size": size, "generator_layers": layers}
 
 
 def architecture_of(model: Model, family: str | None = None) -> Architecture:
@@ -90,7 +93,7 @@ def architecture_of(model: Model, family: str | None = None) -> Architecture:
     }
     backbone = backbone_of(model)
     name = families.get(type(model), family or "bert")
-    if name != "electra":
+    if name != "electra" or backbone.config.relative_attention == "disentangled":
         name = family_of(backbone.config) or name
     # The families of masked-LM training alone share a class.
     kin = (name, *(key for key, row in FAMILIES.items() if row.masked_lm_only and name in ("roberta", "modernbert")))

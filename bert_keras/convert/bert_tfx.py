@@ -15,7 +15,7 @@ import numpy as np
 
 from bert_keras import files
 from bert_keras.convert import weight_copy
-from bert_keras.convert.architecture import Architecture, architecture_of, check_written, generator_size
+from bert_keras.convert.architecture import Architecture, architecture_of, check_written, generator_fields
 from bert_keras.convert.families.table import FAMILIES, check_algorithm
 from bert_keras.convert.model_folder import ModelFolder, Networks, Written
 from bert_keras.convert.tensor_files.keras_files import check_hdf5
@@ -36,7 +36,8 @@ from bert_keras.saved_model.settings import (
     family_of,
 )
 from bert_keras.tokenizers import vocabulary_files
-from bert_keras.tokenizers.protocol import BYTE_BPE, SENTENCEPIECE, Tokenizer
+from bert_keras.tokenizers.byte_bpe import BPE_FIELDS
+from bert_keras.tokenizers.protocol import BYTE_BPE, SENTENCEPIECE, Tokenizer, stored_format
 from bert_keras.tokenizers.unicode_tables import normalization_fields
 from bert_keras.tokenizers.vocabulary_files import VOCABULARY_FILE, VOCABULARY_SPEC_FILE, Vocabulary
 
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
 # P of the examples that the `evaluate` signature reads: the original's default.
 _MAX_PREDICTIONS = 20
 # Fields of an ELECTRA's `bert_config.json` that `BertConfig` lacks.
-_ELECTRA_SIZES = ("embedding_size", "generator_size")
+_ELECTRA_SIZES = ("embedding_size", "generator_size", "generator_layers", "embedding_sharing")
 
 
 def read_pushed(directory: str, cased: bool | None = None) -> ModelFolder:
@@ -99,7 +100,7 @@ def read_pushed(directory: str, cased: bool | None = None) -> ModelFolder:
         load,
         lambda: vocabulary.tokenizer(directory, cased) if vocabulary else None,
         directory,
-        generator_size=electra.generator_size if electra and has_generator else None,
+        generator_fields={name: getattr(electra, name) for name in _ELECTRA_SIZES[1:]} if has_generator else None,
         task=task,
         settings=settings,
         embedding=embedding,
@@ -189,11 +190,14 @@ def _read_vocabulary(directory: str, config: BertConfig) -> Vocabulary | None:
     elif spec.get("algorithm") == BYTE_BPE:
         names = vocabulary_files.BPE_VOCABULARY_FILE, vocabulary_files.MERGES_FILE
         vocabulary = vocabulary_files.read_byte_bpe(directory, names, *size)
-        further = {"nfc": spec.get("nfc", False), "added": tuple(spec.get("added", ()))}
+        further = {name: spec[name] for name in BPE_FIELDS if name in spec}
     else:
         vocabulary = vocabulary_files.read_wordpiece(os.path.join(directory, VOCABULARY_FILE), *size)
         further = {"rules": normalization_fields(spec)}
-    format_ = vocabulary_files.stored_format(spec, path)
+    try:
+        format_ = stored_format(spec)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{path}: format: {error}") from error
     return dataclasses.replace(vocabulary, format=format_, **further) if vocabulary else None
 
 
@@ -233,6 +237,7 @@ def write_pushed(folder: ModelFolder, directory: str) -> Written:
         InputError: there is no vocabulary, or not the model's (the served graph tokenizes with it), or the model is
             causal or an ELECTRA's generator alone. Nothing is written.
     """
+    from bert_keras.models.pretraining_heads import BertForPreTraining
     from bert_keras.objectives import electra, mlm, mlm_nsp
     from bert_keras.saved_model.pretrained import export_saved_model
     from bert_keras.saved_model.task_signatures import export_task_model
@@ -251,14 +256,15 @@ def write_pushed(folder: ModelFolder, directory: str) -> Written:
     whole, added = _pretraining_model(folder.model, folder.generator, architecture)
     untrained = (*folder.untrained, *added)
     layout = ExampleLayout.bert(folder.max_seq_length or config.max_position_embeddings, _MAX_PREDICTIONS)
+    is_bert = isinstance(whole, BertForPreTraining)
     objective = mlm_nsp.OBJECTIVE if family == "bert" else mlm_nsp.SENTENCE_ORDER
     if family not in ("bert", "albert") or "next-sentence head" in untrained:
-        objective = electra.OBJECTIVE if family == "electra" else mlm.OBJECTIVE
+        objective = mlm.OBJECTIVE if is_bert else electra.OBJECTIVE
         layout = dataclasses.replace(layout, objective="segment_pair")
     with files.staged(directory) as temporary:
         record = {**folder.record(), FAMILY_FIELD: family}
         export_saved_model(whole, tokenizer, temporary, layout, objective, export, untrained=untrained, record=record)
-    if family == "modernbert" or FAMILIES[family].masked_lm_only:  # pushed as a BERT, whose other parts nothing reads
+    if is_bert and family not in ("bert", "albert"):  # pushed as a BERT, whose other parts nothing reads
         added = tuple(part for part in added if part == "masked-LM head")
     return Written(added)
 
@@ -276,16 +282,19 @@ def _pretraining_model(
             "an ELECTRA's generator is pushed with its discriminator: give the discriminator's folder, with this one "
             "in it as generator/"
         )
-    if architecture.family != "electra":
+    if architecture.family != "electra" and not isinstance(model, ElectraDiscriminator):
         whole = encoder = BertForPreTraining(config)
     elif generator is None:
         whole = encoder = ElectraDiscriminator(ElectraConfig(config, size, 1.0))
     else:
-        share = generator_size(architecture_of(generator), architecture, "the generator")
-        whole = ElectraForPreTraining(ElectraConfig(config, size, share))
+        layers, sharing = generator.config.generator_layers, generator.config.embedding_sharing
+        fields: dict[str, Any] = generator_fields(architecture_of(generator), architecture, "the generator", layers)
+        whole = ElectraForPreTraining(ElectraConfig(config, size, **fields, embedding_sharing=sharing))
         encoder = whole.discriminator
     whole.build()
     untrained = weight_copy.copy_weights(model, encoder)
     if generator is None:
-        return whole, (*untrained, *(("generator",) if architecture.family == "electra" else ()))
-    return whole, (*untrained, *weight_copy.copy_weights(generator, whole.generator))
+        return whole, (*untrained, *(("generator",) if isinstance(whole, ElectraDiscriminator) else ()))
+    untrained += weight_copy.copy_weights(generator, whole.generator)
+    whole.split_embeddings()
+    return whole, untrained

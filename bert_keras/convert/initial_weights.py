@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
@@ -18,8 +18,9 @@ from bert_keras.errors import InputError
 from bert_keras.models.config import BertConfig, Part
 from bert_keras.models.electra import ElectraDiscriminator, ElectraForPreTraining, ElectraGenerator
 from bert_keras.notices import notify
-from bert_keras.tokenizers.protocol import SENTENCEPIECE, Tokenizer
-from bert_keras.tokenizers.vocabulary_files import vocabulary_files
+from bert_keras.saved_model.settings import FAMILY_FIELD
+from bert_keras.tokenizers.protocol import Tokenizer
+from bert_keras.tokenizers.vocabulary_files import format_fields, vocabulary_files
 from bert_keras.tokenizers.wordpiece import BertTokenizer
 from bert_keras.tokenizers.wordpiece_extension import replaced_tokens
 
@@ -41,14 +42,14 @@ class InitialWeights:
         untrained: parts that the folder lacks, with random weights.
         new_tokens: tokens that the folder's vocabulary lacks; their rows are means of the rows that they replace.
         learned_rows: of each trainable variable, in order, the rows that the folder lacks (new tokens); None: all.
-        origin: as in `ModelFolder`.
+        record: fields of `bert_config.json` (`ModelFolder.record`).
     """
 
     trained: tuple[Part, ...]
     untrained: tuple[Part, ...]
     new_tokens: int
     learned_rows: tuple[list[int] | None, ...] = ()
-    origin: Mapping[str, str] | None = None
+    record: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def __str__(self) -> str:
         untrained = f"; untrained: {', '.join(self.untrained)}" if self.untrained else ""
@@ -74,11 +75,6 @@ def initial_folder(directory: str, cased: bool | None = None) -> tuple[ModelFold
             "generator/"
         )
     tokenizer = folder.known_tokenizer()
-    if tokenizer.algorithm == SENTENCEPIECE:
-        raise InputError(
-            f"{directory}: has a SentencePiece vocabulary, which pre-training does not go on with: fine-tune the model "
-            "(bert-tfx finetune --init), or pre-train one with WordPiece (recipe albert_base)"
-        )
     check_algorithm(folder.family, tokenizer, directory)
     return folder, tokenizer
 
@@ -93,10 +89,9 @@ def check_family(directory: str, family: str, trains_electra: bool) -> None:
         )
 
 
-def electra_sizes(folder: ModelFolder) -> dict[str, int | float]:
+def electra_sizes(folder: ModelFolder) -> dict[str, Any]:
     """The sizes (fields of `ElectraConfig`) that the weights of the initial model give to an ELECTRA."""
-    sizes: dict[str, int | float] = {"embedding_size": folder.architecture.embedding_size}
-    return sizes | ({"generator_size": folder.generator_size} if folder.generator_size else {})
+    return {"embedding_size": folder.architecture.embedding_size, **(folder.generator_fields or {})}
 
 
 def differences(config: BertConfig, initial: BertConfig) -> list[str]:
@@ -140,13 +135,25 @@ def initialize(model: keras.Model, directory: str, cased: bool | None, tokenizer
     if is_electra:
         if source.generator:
             _assign(model.generator, source.generator, (), replaced, learned)
+        elif model.config.embedding_sharing == "gdes":
+            ours, theirs = (network.backbone.embeddings for network in (model.generator, encoder))
+            ours.set_weights(theirs.get_weights())
+        model.split_embeddings()
         (trained if source.generator else untrained)["generator"] = None
-    return InitialWeights(tuple(trained), tuple(untrained), len(replaced), tuple(learned.values()), source.origin)
+    record = source.record()
+    if is_electra:  # perhaps of a BERT's encoder
+        del record[FAMILY_FIELD]
+    return InitialWeights(tuple(trained), tuple(untrained), len(replaced), tuple(learned.values()), record)
 
 
 def _replaced(directory: str, original: Tokenizer, tokenizer: Tokenizer) -> dict[int, list[int]]:
-    """The old tokens that each new token replaces; none in byte-level BPE, which no words can be added to."""
-    if isinstance(original, BertTokenizer) and isinstance(tokenizer, BertTokenizer):
+    """The old tokens that each new token replaces; none but for word pieces, which words can be added to."""
+    both = original, tokenizer
+    if (
+        isinstance(original, BertTokenizer)
+        and isinstance(tokenizer, BertTokenizer)
+        and len({t.format for t in both}) == 1
+    ):
         theirs = tokenizer.normalization.fields
         for name, value in original.normalization.fields.items():
             if value != theirs[name]:
@@ -158,7 +165,8 @@ def _replaced(directory: str, original: Tokenizer, tokenizer: Tokenizer) -> dict
             return replaced_tokens(original, tokenizer.vocabulary)
         except ValueError as error:
             raise InputError(f"{directory}: {error}") from error
-    if vocabulary_files(tokenizer) != vocabulary_files(original):
+    first, second = ((vocabulary_files(vocabulary), format_fields(vocabulary)) for vocabulary in both)
+    if first != second:
         raise InputError(f"{directory}: its vocabulary is not the examples': make them with --init too")
     return {}
 

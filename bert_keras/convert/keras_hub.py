@@ -25,7 +25,7 @@ from bert_keras.errors import InputError
 from bert_keras.models.config import BertConfig, Part
 from bert_keras.tokenizers import vocabulary_files
 from bert_keras.tokenizers.byte_bpe import ByteBpeTokenizer
-from bert_keras.tokenizers.protocol import Tokenizer
+from bert_keras.tokenizers.protocol import Tokenizer, default_format
 from bert_keras.tokenizers.tokenizer_files import check_fields
 from bert_keras.tokenizers.vocabulary_files import Vocabulary
 from bert_keras.tokenizers.wordpiece import BertTokenizer
@@ -117,6 +117,8 @@ def write_keras_hub(folder: ModelFolder, directory: str) -> Written:
     architecture = architecture_of(model, folder.family)
     check_written(architecture)
     check_plain(architecture.encoder, "keras-hub's presets")
+    if architecture.family not in _CLASSES:
+        raise InputError(f"keras-hub's presets cannot hold a model of {architecture.title}; write it with --to hf")
     config, preset = architecture.encoder, _CLASSES[architecture.family]
     vocabulary_files.check_tokenizer(tokenizer, config.vocab_size)
     remarks = _check_function(config, preset)
@@ -245,7 +247,8 @@ def _arguments(architecture: Architecture) -> dict[str, Any]:
 def _their_tokenizer(tokenizer: Tokenizer | None, preset: KerasHubClass, models: Any) -> Any:
     if tokenizer is None:
         return None
-    if isinstance(tokenizer, BertTokenizer) == (preset.tokenizer == "RobertaTokenizer"):
+    known = ByteBpeTokenizer if preset.tokenizer == "RobertaTokenizer" else BertTokenizer
+    if not isinstance(tokenizer, known) or tokenizer.format != default_format(tokenizer.algorithm):
         raise InputError(f"the vocabulary does not fit keras-hub's {preset.tokenizer}; write it with --to hf")
     theirs, tokens = getattr(models, preset.tokenizer), tokenizer.vocabulary
     if isinstance(tokenizer, BertTokenizer):

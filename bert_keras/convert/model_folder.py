@@ -60,7 +60,7 @@ class ModelFolder:
         load: reads the weights; None: there are none.
         make_tokenizer: makes the tokenizer, None without a vocabulary; InputError if the folder does not say its case.
         path: the folder, "" in memory.
-        generator_size: as in `ElectraConfig`, of an ELECTRA whose folder has both networks; None otherwise.
+        generator_fields: of `ElectraConfig`, for an ELECTRA whose folder has both networks; None otherwise.
         is_generator: whether it is an ELECTRA's generator alone.
         task: of a fine-tuned model: its task, with the labels; its model then is a task model.
         settings: of a fine-tuned model: how rows become features.
@@ -75,7 +75,7 @@ class ModelFolder:
     load: Callable[[], Networks] | None = None
     make_tokenizer: Callable[[], Tokenizer | None] = lambda: None
     path: str = ""
-    generator_size: float | None = None
+    generator_fields: Mapping[str, Any] | None = None
     is_generator: bool = False
     task: Task | None = None
     settings: TaskSettings | None = None

@@ -9,7 +9,7 @@ import os
 
 from bert_keras import files
 from bert_keras.convert import tf1_electra, weight_copy
-from bert_keras.convert.architecture import Architecture, architecture_of, check_written, generator_size
+from bert_keras.convert.architecture import Architecture, architecture_of, check_written, generator_fields
 from bert_keras.convert.families.family import check_plain
 from bert_keras.convert.model_folder import ModelFolder, Networks, Written
 from bert_keras.convert.tensor_files import tf_checkpoints
@@ -71,7 +71,7 @@ def read_tf1(directory: str, cased: bool | None = None) -> ModelFolder:
     for network in filter(None, (generator, model)):
         present = weight_copy.check_tensors(network.architecture, "tf1", network.tensors, index)
     has_mask_head = "masked-LM head" in {weight.part for weight in present}
-    size = generator_size(generator.architecture, architecture, f"{index}: the generator") if generator else None
+    size = generator_fields(generator.architecture, architecture, f"{index}: the generator") if generator else None
 
     def load() -> Networks:
         first, *further = (
@@ -85,7 +85,7 @@ def read_tf1(directory: str, cased: bool | None = None) -> ModelFolder:
         load,
         lambda: vocabulary.tokenizer(directory, cased) if vocabulary else None,
         directory,
-        generator_size=size,
+        generator_fields=size,
         is_generator=architecture.family == "electra" and has_mask_head,
         head_left_out=weight_copy.head_left_out(checkpoint.task_head, prefix),
     )
@@ -119,9 +119,7 @@ def write_tf1(folder: ModelFolder, directory: str) -> Written:
     check_written(architecture)
     check_plain(config, _WHOSE)
     if not architecture.row.in_tf1:
-        raise InputError(
-            f"{_WHOSE} cannot hold a model of {architecture.title}; write it with --to hf or --to keras-hub"
-        )
+        raise InputError(f"{_WHOSE} cannot hold a model of {architecture.title}; write it with --to hf")
     vocabulary_files.check_tokenizer(folder.tokenizer, config.vocab_size)
     tokenizer = vocabulary_files.wordpiece(folder.tokenizer, _WHOSE)
     tensors, name = weight_copy.tensors_of(model, "tf1", architecture.family), CHECKPOINT

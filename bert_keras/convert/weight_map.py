@@ -208,11 +208,6 @@ def electra_heads(config: BertConfig, width: int) -> Iterator[Weight]:
         ("generator_predictions/output_bias", "generator_lm_head.bias", None),
         "generator_predictions",
     )
-    yield from discriminator_head(config)
-
-
-def discriminator_head(config: BertConfig) -> Iterator[Weight]:
-    hidden = config.hidden_size
     for here, tf1, hf, outputs in (("dense", "dense", "dense", hidden), ("output", "dense_1", "dense_prediction", 1)):
         names = f"discriminator_predictions/{tf1}", f"discriminator_predictions.{hf}", None
         yield from _dense("discriminator head", f"discriminator_predictions_{here}", names, hidden, outputs)

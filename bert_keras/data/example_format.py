@@ -42,9 +42,10 @@ Packed: up to S sequences in a row, one after another, each as above; masked_lm_
 
 A token attends only to its own sequence, by sequence_ids.
 
-The `eval` split has one feature more, which only the Evaluator reads, for its standard errors:
+The `eval` split has further features, which only the Evaluator reads, for its standard errors and slices:
 
     document_group           1013      (`DOCUMENT_PARTS` x the group of its document + the part of the document)
+    source                   wiki      (bytes; only of sources that have names)
 
 Rows of different groups share no document, but for random second segments, and full sentences that reach into the next
 document. Packed rows hold sequences of one group (docs/decisions/0043-standard-errors-are-of-documents.md).
@@ -55,6 +56,7 @@ from __future__ import annotations
 import concurrent.futures
 import dataclasses
 import json
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from etils import epath
@@ -71,7 +73,9 @@ if TYPE_CHECKING:
 # Beside the shards, at the root of the examples artifact.
 EXAMPLE_SPEC_FILE = "example_spec.json"
 SHARDS_FILE = "example_shards.json"
-DOCUMENT_GROUP = "document_group"
+# In `corpus.json` and `example_spec.json`, with `corpus.source_power` below 1.
+SOURCE_RATES = "source_rates"
+DOCUMENT_GROUP, SOURCE = "document_group", "source"
 # Groups of documents, and the parts into which few documents are cut.
 DOCUMENT_GROUPS, DOCUMENT_PARTS = 256, 4
 # Objectives whose examples have a separator after each sentence.
@@ -168,6 +172,7 @@ class ExampleSpec:
         masking: the masking; its `max_predictions_per_seq` is per sequence.
         max_sequences: S; 1: rows are not packed.
         replay: whether they are general text; a share of it is mixed into every batch of other examples.
+        source_rates: how often the text of each source is read (`bert_keras.data.mixture.source_rates`); empty: alike.
     """
 
     max_seq_length: int
@@ -180,6 +185,7 @@ class ExampleSpec:
     masking: MaskingSettings = dataclasses.field(default_factory=MaskingSettings)
     max_sequences: int = 1
     replay: bool = False
+    source_rates: Mapping[str, float] = dataclasses.field(default_factory=dict, compare=False)
 
     @property
     def layout(self) -> ExampleLayout:
@@ -215,6 +221,7 @@ class ExampleSpec:
                 masking=MaskingSettings(**{k: v for k, v in masking.items() if k in masking_fields}),
                 max_sequences=spec["max_sequences_per_pack"] if spec.get("packing") else cls.max_sequences,
                 replay=spec.get("replay", cls.replay),
+                source_rates=spec.get(SOURCE_RATES, {}),
             )
         except KeyError as missing:
             raise ValueError(f"{path} has no {missing}: make the examples again with this version") from missing

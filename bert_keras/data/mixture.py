@@ -34,7 +34,7 @@ class Source(NamedTuple):
     Attributes:
         name: its name; "": the only source.
         shards: shards of all passes over its documents.
-        weight: its weight beside the others', above 0.
+        weight: its weight beside the others', above 0; before `with_weights` its rate (`source_rates`).
     """
 
     name: str
@@ -106,6 +106,22 @@ def parse_numbers(texts: Sequence[str], setting: str) -> dict[str, float]:
     return numbers
 
 
+def source_rates(sizes: Mapping[str, int], power: float) -> dict[str, float]:
+    """How many times the text of each source is read while the largest source's is read once.
+
+    Read so, a source of n_i sentences has n_i ** power beside the others' (arXiv 1911.02116, section 3.1).
+
+    Args:
+        sizes: number of sentences by name.
+        power: `corpus.source_power`, from 0 (all sources alike) to 1 (all text alike).
+
+    >>> source_rates({"en": 10_000, "sw": 100}, 0.5)
+    {'en': 1.0, 'sw': 10.0}
+    """
+    largest = max(sizes.values())
+    return {name: (largest / max(1, size)) ** (1.0 - power) for name, size in sizes.items()}
+
+
 def check_names(names: Sequence[str], weights: Mapping[str, float]) -> None:
     """Refuse a source without a number, and a number without a source, of `training.source_weights`.
 
@@ -122,7 +138,8 @@ def with_weights(sources: Sequence[Source], weights: Mapping[str, float]) -> lis
     """The sources with their weights, which sum to 1.
 
     Args:
-        weights: numbers by name (`training.source_weights`), relative to each other; empty: all text is read alike.
+        weights: numbers by name (`training.source_weights`), relative to each other; empty: text is read at the rates
+            of the sources.
 
     Raises:
         InputError: a source without examples, without a number, or a number without source; names it.
@@ -130,6 +147,6 @@ def with_weights(sources: Sequence[Source], weights: Mapping[str, float]) -> lis
     check_names([source.name for source in sources], weights)
     if len(sources) > 1 and (empty := [source.name for source in sources if not source.one_pass]):
         raise InputError(f"source {empty[0]}: no examples could be made of its text; give more, or leave it out")
-    numbers = weights or {source.name: source.one_pass for source in sources}
+    numbers = weights or {source.name: source.one_pass * source.weight for source in sources}
     total = sum(numbers.values()) or 1.0
     return [source._replace(weight=numbers[source.name] / total) for source in sources]

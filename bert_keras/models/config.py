@@ -125,16 +125,14 @@ class BertConfig:
             if getattr(self, name) not in (allowed := typing.get_args(kind)):
                 raise ValueError(f"model.{name} is {getattr(self, name)!r}; it must be {' or '.join(allowed)}")
         if self.relative_attention != "none":
-            if self.relative_buckets < 4 or self.relative_buckets % 4:
-                raise ValueError(f"model.relative_buckets is {self.relative_buckets}; it must be a multiple of 4")
-            if self.max_relative_distance < (least_distance := self.relative_buckets // 2 + 2):
+            buckets, longest = self.relative_buckets, self.max_relative_distance
+            if buckets < 4 or buckets % 4 or longest < buckets // 2 + 2:
                 raise ValueError(
-                    f"model.max_relative_distance is {self.max_relative_distance}; with model.relative_buckets="
-                    f"{self.relative_buckets} it must be at least {least_distance}"
+                    f"model.relative_buckets is {buckets}, which must be a multiple of 4, and "
+                    f"model.max_relative_distance {longest}, which must be at least half as large, plus 2"
                 )
             if self.local_attention or self.position_embedding == "rotary":
-                name = "local_attention" if self.local_attention else "position_embedding=rotary"
-                raise ValueError(f"model.relative_attention and model.{name} exclude each other: set one of them")
+                raise ValueError("model.relative_attention needs model.local_attention=0 and no rotary positions")
         if self.encoder == "bilm" and self.hidden_size % 2:
             raise ValueError(
                 f"model.hidden_size is {self.hidden_size}; a biLM's is even: each direction has half of it"

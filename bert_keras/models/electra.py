@@ -8,6 +8,7 @@ Shapes: B batch, T tokens, P predictions, H hidden, E width of the embeddings, V
 from __future__ import annotations
 
 import dataclasses
+from typing import Literal
 
 import keras
 from keras import ops
@@ -28,11 +29,17 @@ class ElectraConfig:
         embedding_size: E, width of all embeddings; a dense layer projects them to each encoder's width.
         generator_size: the generator's width as a fraction of the discriminator's. ELECTRA-Small was released with 1.0
             (google-research/electra, issue 39).
+        generator_layers: the generator's layers; 0: as many as the discriminator's.
+        embedding_sharing: `shared`: one set of embeddings; `gdes`: the discriminator's word embeddings are the
+            generator's, without a gradient, plus a table of its own that begins as 0, and each has its other embeddings
+            (gradient-disentangled embedding sharing, arXiv 2111.09543, section 3.2).
     """
 
     discriminator: BertConfig
     embedding_size: int
     generator_size: float
+    generator_layers: int = 0
+    embedding_sharing: Literal["shared", "gdes"] = "shared"
 
     def __post_init__(self) -> None:
         if self.embedding_size < 1:
@@ -44,15 +51,17 @@ class ElectraConfig:
 
     @property
     def generator(self) -> BertConfig:
-        """The discriminator's layers at another width: 64-wide heads, feed-forward layers of four times the width.
+        """The discriminator's layers at another width and depth: 64-wide heads, inner layers of four times the width.
 
         At the discriminator's width it equals the discriminator, so a generator loaded alone may have any heads.
         """
+        layers = self.generator_layers or self.discriminator.num_hidden_layers
+        deep = dataclasses.replace(self.discriminator, num_hidden_layers=layers)
         if self.generator_size == 1:
-            return self.discriminator
+            return deep
         hidden = round(self.discriminator.hidden_size * self.generator_size)
         return dataclasses.replace(
-            self.discriminator,
+            deep,
             hidden_size=hidden,
             num_attention_heads=max(1, hidden // 64),
             intermediate_size=4 * hidden,
@@ -64,12 +73,32 @@ class ElectraConfig:
         return self.discriminator.of_width(self.embedding_size)
 
 
+class AddedEmbedding(keras.layers.Embedding):
+    """Rows of another table, to which no gradient goes, plus rows of its own, at first 0."""
+
+    def __init__(self, shared: keras.layers.Embedding, **kwargs):
+        super().__init__(shared.input_dim, shared.output_dim, embeddings_initializer="zeros", **kwargs)
+        self._shared = lambda: shared  # another layer tracks it
+
+    def call(self, inputs):
+        return super().call(inputs) + ops.stop_gradient(self._shared()(inputs))
+
+    def whole(self):
+        """The sum of both tables [V, E], which alone is known to other programs."""
+        return self.embeddings + self._shared().embeddings
+
+
 class _ElectraModel(ConfiguredModel):
     """Base of the models below: one serialisable configuration."""
 
     @property
     def width(self) -> int:
         return self.config.discriminator.hidden_size
+
+    def word_table(self):
+        """The whole word embeddings of a network [V, E]."""
+        table = self.backbone.embeddings.word_embeddings
+        return table.whole() if isinstance(table, AddedEmbedding) else table.embeddings
 
     @classmethod
     def from_config(cls, config):
@@ -128,7 +157,7 @@ class ElectraDiscriminator(_ElectraModel):
 
 @keras.saving.register_keras_serializable("bert_keras")
 class ElectraForPreTraining(_ElectraModel):
-    """Generator and discriminator over shared embeddings (word, position, segment, layer normalisation).
+    """Generator and discriminator over shared embeddings (word, position, segment, layer normalisation), or `gdes`.
 
     Call with the backbone's inputs, `masked_lm_positions` int [B, P] and `masked_lm_weights` float [B, P]. Returns the
         discriminator's outputs; `mlm_logits` float [B, P, V], of the generator; `sampled_ids` int32 [B, T], the
@@ -141,11 +170,21 @@ class ElectraForPreTraining(_ElectraModel):
     def __init__(self, config: ElectraConfig, seed: int = 0, **kwargs):
         super().__init__(config, seed, **kwargs)
         self.embeddings = BertEmbeddings(config.embeddings, seed, name="embeddings")
-        self.discriminator = ElectraDiscriminator(config, seed, self.embeddings, name="discriminator")
+        embeddings = self.embeddings
+        if config.embedding_sharing == "gdes":
+            added = AddedEmbedding(embeddings.word_embeddings, name="word_embeddings")
+            embeddings = BertEmbeddings(config.embeddings, seed, added, name="embeddings")
+        self.discriminator = ElectraDiscriminator(config, seed, embeddings, name="discriminator")
         # Past the seeds of the discriminator's layers and head.
         generator_seed = seed + SEEDS_PER_LAYER * (config.discriminator.num_hidden_layers + 2)
         self.generator = ElectraGenerator(config, generator_seed, self.embeddings, name="generator")
         self.seed_generator = keras.random.SeedGenerator(seed)
+
+    def split_embeddings(self) -> None:
+        """Subtract the generator's table from the discriminator's, which has been assigned as a whole (`gdes`)."""
+        table = self.discriminator.backbone.embeddings.word_embeddings
+        if isinstance(table, AddedEmbedding):
+            table.embeddings.assign(table.embeddings - self.embeddings.word_embeddings.embeddings)
 
     def call(self, inputs, training=False):
         mlm_logits = self.generator(inputs, training=training)["mlm_logits"]

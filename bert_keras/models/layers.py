@@ -86,7 +86,9 @@ class BertEmbeddings(keras.layers.Layer):
     -> float [B, T, H].
     """
 
-    def __init__(self, config: BertConfig, seed: int = 0, **kwargs):
+    def __init__(
+        self, config: BertConfig, seed: int = 0, word_embeddings: keras.layers.Embedding | None = None, **kwargs
+    ):
         super().__init__(**kwargs)
         self.config, self.seed = config, seed
 
@@ -95,7 +97,7 @@ class BertEmbeddings(keras.layers.Layer):
                 rows, config.hidden_size, embeddings_initializer=initializer(config, seed), name=name
             )
 
-        self.word_embeddings = embedding(config.vocab_size, seed, "word_embeddings")
+        self.word_embeddings = word_embeddings or embedding(config.vocab_size, seed, "word_embeddings")
         if config.position_embedding == "learned":
             self.position_embeddings = embedding(config.max_position_embeddings, seed + 1, "position_embeddings")
         if config.type_vocab_size:
@@ -184,25 +186,23 @@ class SelfAttention(keras.layers.Layer):
         self.is_disentangled = config.relative_attention == "disentangled"
         if self.is_disentangled:
             self.position_dropout = Dropout(config.hidden_dropout_prob, seed=seed + 9)
-            self.position_query, self.position_key = self.query, self.key
-            if not config.shares_position_keys:
-                self.position_query, self.position_key = (
-                    dense(seed + 10, "position_query"),
-                    dense(seed + 11, "position_key"),
-                )
+            shares = config.shares_position_keys
+            self.position_query = self.query if shares else dense(seed + 10, "position_query")
+            self.position_key = self.key if shares else dense(seed + 11, "position_key")
 
     def build(self, input_shape):
         hidden = self.config.hidden_size
-        layers = [self.query, self.key, self.value, self.output_dense]
+        layers = [self.output_dense]
         if self.is_fused:
             self.kernel = self.add_weight(name="kernel", shape=(hidden, 3 * hidden))
             if self.config.use_bias:
                 self.bias = self.add_weight(name="bias", shape=(3 * hidden,))
             if self.is_disentangled:
                 self.positions = self.add_weight(name="positions", shape=(2, self.config.distance_rows, hidden))
-            layers = [self.output_dense]
-        elif self.is_disentangled and not self.config.shares_position_keys:
-            layers += [self.position_query, self.position_key]
+        else:
+            layers = [self.query, self.key, self.value, self.output_dense]
+            if self.is_disentangled and not self.config.shares_position_keys:
+                layers += [self.position_query, self.position_key]
         for dense in layers:
             dense.build((None, None, hidden))
         self.built = True
@@ -228,7 +228,8 @@ class SelfAttention(keras.layers.Layer):
 
     def _of_positions(self, positions, training=False):
         """Queries and keys of the table of distances, [2, R, H]."""
-        positions = self.position_dropout(positions, training=training)
+        if training:
+            positions = self.position_dropout(positions, training=True)
         parts, dtype = (self.position_query, self.position_key), positions.dtype
         projected = ops.matmul(positions, self._side_by_side(*(ops.cast(p.kernel, dtype) for p in parts)))
         if self.config.use_bias:

@@ -2,9 +2,8 @@
 
 Shapes: B batch, T tokens, A heads, D = H / A, N `max_position_embeddings`, R rows of a table of distances.
 
-A table has a row for each bucket of distances, not for each pair of tokens: scores are computed for the 2 T - 1
-distances of a row and then shifted into [T, T], because a gather of T x T numbers, and its gradient, are many times
-slower than a product.
+Scores are computed for the 2 T - 1 distances of a row and then shifted into [T, T]: a gather of T x T numbers, and its
+gradient, are many times slower than a product.
 """
 
 from __future__ import annotations
@@ -34,35 +33,26 @@ def rotate(x, table):
     return x * table[0] + ops.concatenate([second, first], axis=-1) * table[1]
 
 
-def buckets(config: BertConfig) -> np.ndarray:
-    """The row of each distance query - key = N - 1, ..., 0, ..., 1 - N: int32 [2 N - 1].
+def buckets(config: BertConfig, length):
+    """The row of each distance query - key = T - 1, ..., 0, ..., 1 - T of T = `length` tokens: int32 [2 T - 1].
 
     Half of the buckets of a side are single distances; the others grow by a constant factor up to
     `max_relative_distance`. In float32, as elsewhere: some distances lie on the edge of a bucket.
     """
-    distance = np.arange(config.max_position_embeddings - 1, -config.max_position_embeddings, -1)
-    size, sign = np.abs(distance), np.sign(distance)
-    if config.relative_attention == "bias":
-        # Of T5 (mesh_tensorflow, transformer_layers.py): keys before the query, then keys after it.
-        side = config.relative_buckets // 2
-        exact, longest = side // 2, config.max_relative_distance
-        steps = np.log(np.maximum(size, exact).astype("float32") / exact) / np.float32(np.log(longest / exact))
-        far = exact + (steps * (side - exact)).astype("int32")
-        bucket = np.where(size < exact, size, np.minimum(far, side - 1)) + side * (distance < 0)
-    else:
-        # Of DeBERTa-v2 (microsoft/DeBERTa, da_utils.py): R / 2 is no distance.
-        exact, longest = config.relative_buckets // 2, config.max_relative_distance
-        steps = np.log(np.maximum(size, exact).astype("float32") / exact) / np.log(np.float32((longest - 1) / exact))
-        far = np.ceil(steps * (exact - 1)).astype("int32") + exact
-        bucket = np.where(size <= exact, distance, far * sign) + config.relative_buckets
-        bucket = np.clip(bucket, 0, 2 * config.relative_buckets - 1)
-    return bucket.astype("int32")
-
-
-def of_length(config: BertConfig, length):
-    """`buckets` of a row of T = `length` tokens: int32 [2 T - 1]."""
-    longest = config.max_position_embeddings
-    return ops.convert_to_tensor(buckets(config))[longest - length : longest + length - 1]
+    most = config.max_position_embeddings
+    distance = np.arange(most - 1, -most, -1)
+    size, count, longest = np.abs(distance), config.relative_buckets, config.max_relative_distance
+    is_bias = config.relative_attention == "bias"
+    exact = count // 4 if is_bias else count // 2
+    steps = np.log(np.maximum(size, exact).astype("float32") / exact)
+    if is_bias:  # of T5 (mesh_tensorflow, transformer_layers.py): keys before the query, then keys after it
+        far = exact + (steps / np.float32(np.log(longest / exact)) * exact).astype("int32")
+        bucket = np.where(size < exact, size, np.minimum(far, 2 * exact - 1)) + 2 * exact * (distance < 0)
+    else:  # of DeBERTa-v2 (microsoft/DeBERTa, da_utils.py): row R / 2 is of distance 0
+        far = np.ceil(steps / np.log(np.float32((longest - 1) / exact)) * (exact - 1)).astype("int32") + exact
+        bucket = np.where(size <= exact, distance, far * np.sign(distance)) + count
+    rows = np.clip(bucket, 0, config.distance_rows - 1).astype("int32")
+    return ops.convert_to_tensor(rows)[most - length : most + length - 1]
 
 
 def by_key(x):
@@ -83,7 +73,7 @@ def distance_scores(config: BertConfig, query, key, queries, keys):
         query, key: float [B, A, T, D].
         queries, keys: of the table of distances, float [R, H].
     """
-    rows = of_length(config, ops.shape(query)[2])
+    rows = buckets(config, ops.shape(query)[2])
 
     def scores(x, vectors, rows):
         vectors = ops.reshape(ops.take(vectors, rows, axis=0), (-1, *x.shape[1::2]))  # [2 T - 1, A, D]
@@ -121,5 +111,5 @@ class RelativePositions(keras.layers.Layer):
         if self.layer_norm is not None:
             return self.layer_norm(table[None])[0]
         length = ops.shape(input_ids)[1]
-        scores = ops.transpose(ops.take(table, of_length(self.config, length), axis=0))  # [A, 2 T - 1]
+        scores = ops.transpose(ops.take(table, buckets(self.config, length), axis=0))  # [A, 2 T - 1]
         return by_key(ops.tile(scores[:, None], (1, length, 1)))

@@ -52,7 +52,8 @@ def pretraining_model(
         raise InputError(str(error)) from error
     learned = settings.pretraining_objective(objective, config)
     if learned == "electra":
-        shape = ElectraConfig(config, settings.embedding_size, settings.generator_size)
+        sizes = settings.embedding_size, settings.generator_size, settings.generator_layers, settings.embedding_sharing
+        shape = ElectraConfig(config, *sizes)
         return _creator(lambda: ElectraForPreTraining(shape, seed=seed)), electra.OBJECTIVE
     if learned == "span_boundary":
         targets = settings.max_pair_targets

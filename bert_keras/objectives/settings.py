@@ -22,6 +22,9 @@ class PretrainingSettings:
             the released models.
         embedding_size: for `electra`: width of the embeddings; 128 in ELECTRA-small, `model.hidden_size` in the others.
         generator_size: for `electra`: the generator's width, as a share of `model.hidden_size`.
+        generator_layers: for `electra`: the generator's layers; 0: as many as `model.num_hidden_layers`.
+        embedding_sharing: for `electra`: `shared`, or `gdes`, in which the discriminator's loss does not change the
+            generator's word embeddings, DeBERTa-v3's (`bert_keras.models.electra.ElectraConfig`).
         head_start: begin with weights that know how frequent each token is and which positions are next to each other
             (`bert_keras.models.head_start`), in place of drawn ones. Not for a model that exists already.
     """
@@ -31,6 +34,8 @@ class PretrainingSettings:
     embedding_size: int = 128
     generator_size: float = 0.25
     head_start: bool = False
+    generator_layers: int = 0
+    embedding_sharing: Literal["shared", "gdes"] = "shared"
 
     def __post_init__(self) -> None:
         for name in ("max_pair_targets", "embedding_size"):
@@ -52,14 +57,14 @@ class PretrainingSettings:
             return "span_boundary" if self.model_family == "spanbert" else self.model_family
         return objective if objective in (*LABELLED, "left_to_right") else "mlm"
 
-    def check(self, objective: str, config: BertConfig, *, byte_bpe: bool = False) -> None:
+    def check(self, objective: str, config: BertConfig, *, wordpiece: bool = True) -> None:
         """Check that the model with this encoder can learn from examples of an `examples.objective`.
 
         Raises:
             ValueError: it cannot; names the settings to change.
         """
         if config.encoder == "bilm":
-            others = self.model_family != "bert" or self.head_start or config.causal or byte_bpe
+            others = self.model_family != "bert" or self.head_start or config.causal or not wordpiece
             if objective != "left_to_right" or others:
                 raise ValueError(
                     "model.encoder is 'bilm', which learns the next and the previous token of word pieces: set "
@@ -70,6 +75,9 @@ class PretrainingSettings:
         if config.causal != (objective == "left_to_right"):
             remedy = "model.causal=true" if objective == "left_to_right" else "model.causal=false"
             raise ValueError(f"model.causal is {config.causal}, but examples.objective is {objective!r}: set {remedy}")
+        if self.embedding_sharing == "gdes" and config.position_embedding == "learned":
+            remedy = "set model.position_embedding=none and model.relative_attention=disentangled"
+            raise ValueError(f"pretraining.embedding_sharing is 'gdes', which shares no table of positions: {remedy}")
         if self.model_family != "bert" and objective in (*LABELLED, "left_to_right"):
             raise ValueError(
                 f"pretraining.model_family is {self.model_family!r}, which does not learn from "

@@ -19,6 +19,7 @@ untrained, there is no evaluate.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
@@ -205,7 +206,7 @@ def export_saved_model(
 
     The weights are written as a `BertForPreTraining`: the encoder, and the head as the masked-LM head (for SpanBERT
     without the span boundary head); a biLM's are its own. For ELECTRA they are an `ElectraDiscriminator`'s, with an
-    `ElectraGenerator`'s in a file of its own, and `bert_config.json` also has `embedding_size` and `generator_size`.
+    `ElectraGenerator`'s in a file of its own, each with whole embeddings; `bert_config.json` has the sizes, too.
 
     Args:
         model: a model of `bert_keras.objectives.registry`, or an ELECTRA's discriminator alone.
@@ -253,9 +254,11 @@ def _config_fields(
     if isinstance(shape, ElectraConfig):
         # Its file has no pooler, and no untrained generator.
         untrained = [part for part in untrained if part == "discriminator head"]
-        sizes = {"embedding_size": shape.embedding_size, "generator_size": shape.generator_size}
-        fields: dict[str, Any] = {FAMILY_FIELD: "electra", **sizes}
+        sizes = {field.name: getattr(shape, field.name) for field in dataclasses.fields(shape)[1:]}
+        sizes = {name: value for name, value in sizes.items() if value != getattr(ElectraConfig, name, None)}
         shape = shape.discriminator
+        family = "deberta-v2" if shape.relative_attention == "disentangled" else "electra"
+        fields: dict[str, Any] = {FAMILY_FIELD: family, **sizes}
     else:
         fields = {FAMILY_FIELD: family_of_bert(shape, tokenizer)}
     fields |= {UNTRAINED_FIELD: list(untrained)} if untrained else {}
@@ -283,4 +286,5 @@ def _network(kind: type[keras.Model], trained: keras.Model) -> keras.Model:
     network = kind(trained.config)
     network.build()
     network.set_weights(trained.get_weights())
+    network.word_table().assign(trained.word_table())
     return network

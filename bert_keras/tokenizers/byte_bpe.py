@@ -26,6 +26,8 @@ from bert_keras.tokenizers.protocol import (
 # RoBERTa's, in the order of their ids.
 SPECIAL_TOKENS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
 SPACE = "Ġ"
+# What `vocab_spec.json` says of a `ByteBpeTokenizer` that is not RoBERTa's.
+BPE_FIELDS = ("nfc", "added")
 # The character classes of GPT-2's pattern, each with the pattern of its complement.
 LETTER, NUMBER, WHITE_SPACE = 1, 2, 3
 _NOT_OF_CLASS = {LETTER: r"\P{L}+", NUMBER: r"\P{N}+", WHITE_SPACE: r"\S+"}

@@ -16,7 +16,7 @@ import numpy as np
 
 from bert_keras.tokenizers import unicode_tables as ut
 from bert_keras.tokenizers.byte_bpe import ByteBpeTokenizer, fast_byte_bpe
-from bert_keras.tokenizers.protocol import Tokenizer
+from bert_keras.tokenizers.protocol import FORMATS, Tokenizer
 from bert_keras.tokenizers.sentencepiece import QUOTES, SentencePieceTokenizer, precompiled
 from bert_keras.tokenizers.vocabulary_files import FAST_TOKENIZER_FILE
 from bert_keras.tokenizers.wordpiece import MAX_CHARS_PER_WORD, BertTokenizer
@@ -53,9 +53,12 @@ def write_fast_tokenizer(directory: str, tokenizer: Tokenizer) -> dict[str, Any]
     """Write `tokenizer.json`, with special tokens found in texts, as `transformers` has it; return fields of
     `tokenizer_config.json`.
     """
+    from tokenizers import AddedToken
+
     fast = fast_tokenizer(tokenizer)
     special = tokenizer.format.tokens
-    fast.add_special_tokens(list(special.values()))
+    # A mask takes the white space before it.
+    fast.add_special_tokens([AddedToken(token, lstrip=name == "mask") for name, token in special.items()])
     fast.save(os.path.join(directory, FAST_TOKENIZER_FILE))
     return {f"{name}_token": token for name, token in special.items()} | {"tokenizer_class": "PreTrainedTokenizerFast"}
 
@@ -65,10 +68,11 @@ def _unigram(tokenizer: SentencePieceTokenizer) -> tokenizers.Tokenizer:
     from tokenizers import Tokenizer as Fast
     from tokenizers import models, normalizers, pre_tokenizers
 
-    pieces, table = precompiled(tokenizer.model)
+    pieces, table = precompiled(tokenizer.model, unigram=True)
     fast = Fast(models.Unigram(pieces, tokenizer.unk_id))
     # The table is looked up by grapheme; these are two.
-    quotes = [normalizers.Replace(mark, '"') for mark in QUOTES]
+    marks = QUOTES if tokenizer.format == FORMATS["albert"] else {}
+    quotes = [normalizers.Replace(mark, '"') for mark in marks]
     fast.normalizer = normalizers.Sequence([*quotes, normalizers.Precompiled(table)])
     fast.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()])
     return fast

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -65,6 +65,11 @@ FORMATS_OF = {
 def default_format(algorithm: str) -> SequenceFormat:
     """The format of a vocabulary whose files do not say it."""
     return FORMATS[FORMATS_OF[algorithm][0]]
+
+
+def stored_format(spec: Mapping[str, Any]) -> SequenceFormat:
+    """The format that a `vocab_spec.json` records; TypeError or ValueError if it is none."""
+    return default_format(spec.get("algorithm", WORDPIECE))._replace(**spec.get("format", {}))
 
 
 def format_of(algorithm: str, vocabulary: Iterable[str], has_segments: bool = True) -> SequenceFormat:

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bert_keras.errors import InputError
 from bert_keras.tokenizers import unicode_tables as ut
 from bert_keras.tokenizers.protocol import (
     FORMATS,
@@ -150,9 +151,15 @@ def model_of_fast(fields: dict[str, Any]) -> bytes:
     return _with_rules(proto, rewrites, QUOTES if quotes else {})
 
 
-def precompiled(model: bytes) -> tuple[list[tuple[str, float]], bytes]:
-    """The pieces with their scores, and the table of replacements, as the `tokenizers` library takes them."""
+def precompiled(model: bytes, unigram: bool = False) -> tuple[list[tuple[str, float]], bytes]:
+    """The pieces with their scores, and the table of replacements, as the `tokenizers` library takes them.
+
+    Raises:
+        InputError: with `unigram`, the model is another one.
+    """
     proto = _parsed(model)
+    if unigram and proto.trainer_spec.model_type != proto.trainer_spec.UNIGRAM:
+        raise InputError("a BPE model of SentencePiece cannot be written as tokenizer.json; write with --to bert-tfx")
     return [(piece.piece, piece.score) for piece in proto.pieces], proto.normalizer_spec.precompiled_charsmap
 
 

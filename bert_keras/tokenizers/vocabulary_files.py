@@ -10,7 +10,7 @@ import hashlib
 import itertools
 import json
 import os
-from collections.abc import Collection, Mapping, Set
+from collections.abc import Callable, Collection, Mapping, Set
 from typing import Any
 
 from etils import epath
@@ -18,7 +18,7 @@ from etils import epath
 from bert_keras.errors import InputError
 from bert_keras.files import read_json, read_text, write_text
 from bert_keras.notices import notify
-from bert_keras.tokenizers.byte_bpe import ByteBpeTokenizer
+from bert_keras.tokenizers.byte_bpe import BPE_FIELDS, ByteBpeTokenizer
 from bert_keras.tokenizers.protocol import (
     BYTE_BPE,
     SENTENCEPIECE,
@@ -54,6 +54,8 @@ FAST_TOKENIZER_FILE = "tokenizer.json"
 ADDED_FILE = "added_tokens.json"  # of Hugging Face's older folders: ids after those of the vocabulary
 TOKENIZER_FILE, LENGTH = "tokenizer_config.json", "model_max_length"
 LENGTHS = (LENGTH, "max_len")  # the older name
+# Fields of `vocab_spec.json` that are not an algorithm's default (`format_fields`).
+FORMAT_FIELDS = (*BPE_FIELDS, "format")
 # Rules of `model_with_ids` in `tokenizer_config.json`.
 UNIGRAM_RULES = ("do_lower_case", "keep_accents")
 # Of padded word embeddings.
@@ -122,23 +124,28 @@ class Vocabulary:
             raise InputError(f"{directory}: {error}") from error
 
 
-def read_vocabulary(directory: str) -> tuple[list[str], dict[str, Any]]:
-    """The tokens of `vocab.txt` in `directory`, in the order of their ids, and the contents of `vocab_spec.json`.
+def read_vocabulary(
+    directory: str, read: Callable[[str], bytes] = lambda path: epath.Path(path).read_bytes()
+) -> tuple[list[str], dict[str, Any]]:
+    """The tokens of a vocabulary of this project, in the order of their ids, and the contents of `vocab_spec.json`.
 
-    The latter with `merges`: pairs of tokens, none for word pieces.
+    The latter with `merges`: pairs of tokens, none but for byte-level BPE; and `model`: that of SentencePiece.
 
     Raises:
-        ValueError: the sha256 of `vocab.txt` differs from the spec's.
+        ValueError: the sha256 of `vocab.txt` or `spiece.model` differs from the spec's.
     """
-    path = f"{directory}/{VOCABULARY_FILE}"
-    content = epath.Path(path).read_bytes()
-    spec = json.loads(epath.Path(f"{directory}/{VOCABULARY_SPEC_FILE}").read_text())
+    spec = json.loads(read(f"{directory}/{VOCABULARY_SPEC_FILE}"))
+    is_model = spec["algorithm"] == SENTENCEPIECE
+    path = f"{directory}/{SENTENCEPIECE_FILE if is_model else VOCABULARY_FILE}"
+    content = read(path)
     if hashlib.sha256(content).hexdigest() != spec["vocabulary_sha256"]:
         raise ValueError(f"{path} is not the file that {VOCABULARY_SPEC_FILE} beside it describes: its sha256 differs")
+    if is_model:
+        return [piece for piece, _ in precompiled(content)[0]], {**spec, "merges": [], "model": content}
     merges: list[tuple[str, str]] = []
     if spec["algorithm"] == BYTE_BPE:
         path = f"{directory}/{MERGES_FILE}"
-        merges = _read_merges(epath.Path(path).read_text(), path)
+        merges = _read_merges(read(path).decode("utf-8"), path)
     return content.decode("utf-8").rstrip("\n").split("\n"), {**spec, "merges": merges}
 
 
@@ -333,21 +340,19 @@ def wordpiece(
 
 
 def vocabulary_spec(tokenizer: Tokenizer) -> dict[str, Any]:
-    """The content of a pushed folder's `vocab_spec.json`; it has `format` if that is not the algorithm's default."""
+    """The content of a pushed folder's `vocab_spec.json`."""
     rules = tokenizer.normalization.fields if isinstance(tokenizer, BertTokenizer) else {}
-    if isinstance(tokenizer, ByteBpeTokenizer):
-        rules = ({"nfc": True} if tokenizer.nfc else {}) | ({"added": [*tokenizer.added]} if tokenizer.added else {})
-    is_default = tokenizer.format == default_format(tokenizer.algorithm)
-    return {"algorithm": tokenizer.algorithm, **rules, **({} if is_default else {"format": tokenizer.format._asdict()})}
+    return {"algorithm": tokenizer.algorithm, **rules, **format_fields(tokenizer)}
 
 
-def stored_format(spec: Mapping[str, Any], path: str) -> SequenceFormat:
-    """The format that a pushed folder's `vocab_spec.json` records; InputError, naming the file, if it is none."""
-    format_ = default_format(spec.get("algorithm", WORDPIECE))
-    try:
-        return format_._replace(**spec.get("format", {}))
-    except (TypeError, ValueError) as error:
-        raise InputError(f"{path}: format: {error}") from error
+def format_fields(tokenizer: Tokenizer) -> dict[str, Any]:
+    """The fields of `vocab_spec.json` that an algorithm's default does not have."""
+    is_bpe, is_default = (
+        isinstance(tokenizer, ByteBpeTokenizer),
+        tokenizer.format == default_format(tokenizer.algorithm),
+    )
+    fields = {name: getattr(tokenizer, name) for name in BPE_FIELDS if is_bpe}
+    return {**{n: v for n, v in fields.items() if v}, **({} if is_default else {"format": tokenizer.format._asdict()})}
 
 
 def vocabulary_files(tokenizer: Tokenizer) -> dict[str, str | bytes]:

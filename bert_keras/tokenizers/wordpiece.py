@@ -15,7 +15,7 @@ import numpy as np
 
 from bert_keras.tokenizers import unicode_tables as ut
 from bert_keras.tokenizers import wordpiece_offsets
-from bert_keras.tokenizers.byte_bpe import ByteBpeTokenizer
+from bert_keras.tokenizers.byte_bpe import BPE_FIELDS, ByteBpeTokenizer
 from bert_keras.tokenizers.normalize import chunks_of, split_chunk
 from bert_keras.tokenizers.protocol import (
     FORMATS,
@@ -23,7 +23,9 @@ from bert_keras.tokenizers.protocol import (
     EncodedTexts,
     FormattedTokenizer,
     SequenceFormat,
+    stored_format,
 )
+from bert_keras.tokenizers.sentencepiece import SentencePieceTokenizer
 from bert_keras.tokenizers.wordpiece_offsets import SUFFIX_INDICATOR as SUFFIX_INDICATOR
 
 # BERT's, in the order of a new vocabulary.
@@ -206,12 +208,15 @@ def _write_ids(tokenizer: BertTokenizer, lines: list[bytes], output: TextIO) -> 
 
 def make_tokenizer(
     vocabulary: Sequence[str], spec: Mapping[str, Any], merges: Sequence[tuple[str, str]] = ()
-) -> BertTokenizer | ByteBpeTokenizer:
+) -> BertTokenizer | ByteBpeTokenizer | SentencePieceTokenizer:
     """Make the tokenizer that `vocab_spec.json` describes.
 
     Args:
         merges: for byte-level BPE.
     """
+    format_ = stored_format(spec)
     if spec["algorithm"] == "byte_bpe":
-        return ByteBpeTokenizer(vocabulary, merges)
-    return BertTokenizer(vocabulary, **ut.normalization_fields(spec))
+        return ByteBpeTokenizer(vocabulary, merges, format_, **{n: spec[n] for n in BPE_FIELDS if n in spec})
+    if spec["algorithm"] == "sentencepiece":
+        return SentencePieceTokenizer(spec["model"], format_)
+    return BertTokenizer(vocabulary, format_=format_, **ut.normalization_fields(spec))

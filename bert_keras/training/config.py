@@ -128,7 +128,7 @@ class TrainingConfig(OptimizationConfig):
             embeddings and the output bias) and drawn heads are trained.
         freeze_steps: for how many first steps the two hold; 0: for all.
         source_weights: NAME:NUMBER of each source of the examples (`--corpus NAME=GLOB`): its part of every batch,
-            relative to the others', so 3 and 1 are 75 % and 25 %. Empty: all text is read alike.
+            relative to the others', so 3 and 1 are 75 % and 25 %. Empty: by `corpus.source_power`.
         replay_share: share of every batch that is general text, where there is some (`--replay`).
         batch_ramp_from: sequences per step at the start; doubles up to `train_batch_size`. 0: no ramp.
         batch_ramp_steps: steps of that ramp, the same number for each size below `train_batch_size`. The learning rate

@@ -27,7 +27,8 @@ def training_flops(config: BertConfig, sequence_length: int, predictions: float)
     weights = 4 * hidden**2 + (3 if config.gated_feed_forward else 2) * hidden * inner
     near = min(sequence_length, 3 * config.local_attention // 2)  # keys of a local layer (`BertBackbone`)
     keys = [near if config.is_local(layer) else sequence_length for layer in range(config.num_hidden_layers)]
-    attention = 2 * hidden * sum(keys)  # scores and context, a token
+    products = 6 if config.relative_attention == "disentangled" else 2  # scores and context; of 2 T distances, two more
+    attention = products * hidden * sum(keys)  # of a token
     projection = width * hidden if width != hidden else 0
     encoder = sequence_length * (projection + config.num_hidden_layers * weights + attention)
     head = predictions * width * (hidden + config.vocab_size)

@@ -75,7 +75,9 @@ def _sources(folder: str, examples: ExampleSet, *, alone: bool) -> list[Source]:
     shards = examples.train_shards
     unnamed = "" if alone else os.path.basename(folder.rstrip("/"))
     by_name = {name: [shard for shard in shards if shard.source == name] for name in sorted({s.source for s in shards})}
-    return [Source(name or unnamed, of_source) for name, of_source in by_name.items()] or [Source(unnamed, [])]
+    rates = examples.spec.source_rates
+    sources = [Source(name or unnamed, of_source, rates.get(name, 1.0)) for name, of_source in by_name.items()]
+    return sources or [Source(unnamed, [])]
 
 
 class SourceFigures(NamedTuple):

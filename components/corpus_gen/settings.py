@@ -227,6 +227,9 @@ class CorpusSettings:
         eval_fraction: share of documents to hold out, chosen by a hash of their content.
         bucket_bytes: average size of the text in a shard of documents, which a worker holds in memory.
         reread: with `--init latest`: read all documents, not only those that the model has not read.
+        source_power: with sources (`--corpus NAME=GLOB`): training and vocabulary read a source of n sentences as if it
+            had n to this power: 0.3 as XLM-R, 0.7 as multilingual BERT; 1: all text alike; 0: all sources alike.
+            `training.source_weights`, if given, decides for the training.
         licence: licence of the text, for its card (`corpus_card.md`).
         keep_dropped: whether dropped documents are written as JSON lines, with rule and source, to the folder `dropped`
             beside the documents.
@@ -250,6 +253,7 @@ class CorpusSettings:
     eval_fraction: float = 0.05
     bucket_bytes: int = 4 << 20
     reread: bool = False
+    source_power: float = 1.0
     licence: str = ""
     keep_dropped: bool = False
     count_languages: bool = False
@@ -263,6 +267,8 @@ class CorpusSettings:
     def __post_init__(self) -> None:
         if not 0.0 < self.eval_fraction < 1.0:
             raise ValueError(f"corpus.eval_fraction is {self.eval_fraction}; it must be between 0 and 1")
+        if not 0.0 <= self.source_power <= 1.0:
+            raise ValueError(f"corpus.source_power is {self.source_power}; it must be from 0 to 1")
         for name in ("bucket_bytes", "max_document_characters"):
             if getattr(self, name) < 1:
                 raise ValueError(f"corpus.{name} is {getattr(self, name)}; it must be at least 1")

@@ -74,8 +74,8 @@ def gate_failures(evaluation: str) -> list[GateFailure]:
     result = tfma.load_validation_result(evaluation)
     failures = []
     for of_slice in result.metric_validations_per_slice:
-        name = next(map(slice_name, tfma.slicer.deserialize_slice_key(of_slice.slice_key)), None)
-        failures += [_failure(failure, name, evaluation) for failure in of_slice.failures]
+        key = tfma.slicer.deserialize_slice_key(of_slice.slice_key)
+        failures += [_failure(failure, key, evaluation) for failure in of_slice.failures]
     empty = [slice_name(key) for spec in result.missing_slices for key in spec.feature_values.items()]
     failures += [GateFailure(None, EMPTY, name) for name in empty]
     reference = word_figures(evaluation).get("reference")
@@ -110,7 +110,8 @@ def word_figures(evaluation: str) -> dict[str, Any]:
     return read_json(path) if os.path.exists(path) else {}
 
 
-def _failure(failure, slice_of: tuple[str, str] | None, evaluation: str) -> GateFailure:
+def _failure(failure, key: tuple, evaluation: str) -> GateFailure:
+    slice_of = next(map(slice_name, key), None)
     metric, measured = failure.metric_key.name, failure.metric_value.double_value.value
     if metric.endswith(OVER_CHANCE):
         metric = metric.removesuffix(OVER_CHANCE)
@@ -118,7 +119,6 @@ def _failure(failure, slice_of: tuple[str, str] | None, evaluation: str) -> Gate
         value = evaluated(evaluation)[metric]
         return GateFailure(metric, AT_CHANCE, slice_of, value, bound=chance, standard_errors=over)
     if failure.metric_key.is_diff:
-        # Thresholds of change are of all examples (`pipeline.dags.eval_gate`).
         threshold = failure.metric_threshold.change_threshold
         lower = threshold.direction == tfma.MetricDirection.LOWER_IS_BETTER
         relative = threshold.HasField("relative")
@@ -126,9 +126,9 @@ def _failure(failure, slice_of: tuple[str, str] | None, evaluation: str) -> Gate
             metric,
             CHANGE,
             slice_of,
-            value=evaluated(evaluation)[metric],
+            value=_slices(evaluation, CANDIDATE)[key][metric],
             direction=AT_MOST if lower else AT_LEAST,
-            baseline=evaluated(evaluation, BASELINE)[metric],
+            baseline=_slices(evaluation, BASELINE)[key][metric],
             allowed_change=(threshold.relative if relative else threshold.absolute).value,
             relative=relative,
         )

@@ -6,8 +6,10 @@ import bisect
 import dataclasses
 from collections.abc import Sequence
 
+from bert_keras.data.example_format import SOURCE
+
 # Features that TFMA slices by; the first is JSON, the second is computed (`components.evaluator.slices`).
-LABEL_FEATURE, LENGTH_FEATURE, SOURCE_FEATURE = "gold", "length", "source"
+LABEL_FEATURE, LENGTH_FEATURE, SOURCE_FEATURE = "gold", "length", SOURCE
 SLICED_BY = {LABEL_FEATURE: "label", LENGTH_FEATURE: "length", SOURCE_FEATURE: "source"}
 
 
@@ -18,9 +20,11 @@ class SliceSettings:
     Attributes:
         lengths: upper bounds of slices by number of tokens: 32,64 gives slices of up to 32, of 33 to 64 and of over
             64; empty: no slices by length. For pre-trained models all real tokens of an example count.
+        by_source: by the source of the text, if it has a name (`--corpus NAME=GLOB`), as each language of several.
     """
 
     lengths: tuple[int, ...] = (32, 64, 128, 256)
+    by_source: bool = True
 
     def __post_init__(self) -> None:
         if list(self.lengths) != sorted({length for length in self.lengths if length > 0}):
@@ -45,8 +49,6 @@ class TaskSliceSettings(SliceSettings):
             choices the longest counts.
         by_source: by the origin of a row, if its file gives one (`components.task_example_gen.readers`).
     """
-
-    by_source: bool = True
 
 
 def length_group(groups: Sequence[str], length: int) -> str:

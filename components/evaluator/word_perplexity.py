@@ -39,10 +39,11 @@ def word_perplexity(loss: float, tokens_per_word: float) -> float:
     return math.exp(min(loss * tokens_per_word, 700.0))
 
 
-def tokens_per_word(examples_dir: str) -> float:
-    """Tokens per word of the held-out documents, from the counts of their examples."""
+def tokens_per_word(examples_dir: str, source_name: str = "") -> float:
+    """Tokens per word of the held-out documents, of one source if it is named, from the counts of their examples."""
     with tf.io.gfile.GFile(os.path.join(examples_dir, EXAMPLE_SPEC_FILE)) as file:
-        counts = json.load(file)["counts"]["eval"]
+        spec = json.load(file)
+    counts = (spec["sources"][source_name] if source_name else spec["counts"])["eval"]
     return counts["tokens"] / max(1, counts["words"])
 
 

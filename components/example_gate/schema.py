@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from tensorflow_metadata.proto.v0 import schema_pb2
 
-from bert_keras.data.example_format import DOCUMENT_GROUP, DOCUMENT_GROUPS, DOCUMENT_PARTS, ExampleLayout
+from bert_keras.data.example_format import DOCUMENT_GROUP, DOCUMENT_GROUPS, DOCUMENT_PARTS, SOURCE, ExampleLayout
 
 
 def example_schema(layout: ExampleLayout, vocab_size: int) -> schema_pb2.Schema:
     """Schema with length, type, presence and range of each feature of `layout`, for both splits.
 
-    Only the `eval` split has document_group, and with dynamic masking masked_lm_*. ExampleValidator has one schema for
-    all splits, so these features may be missing, but if present, their lengths and ranges are checked.
+    Only the `eval` split has document_group and source, and with dynamic masking masked_lm_*. ExampleValidator has one
+    schema for all splits, so these features may be missing, but if present, their lengths and ranges are checked.
     """
     schema = schema_pb2.Schema()
     maxima = {
@@ -36,6 +36,8 @@ def example_schema(layout: ExampleLayout, vocab_size: int) -> schema_pb2.Schema:
         else:
             feature.type = schema_pb2.INT
             feature.int_domain.min, feature.int_domain.max = 0, maxima[holds]
+    source = schema.feature.add(name=SOURCE, type=schema_pb2.BYTES)
+    source.value_count.min = source.value_count.max = 1
     group = schema.feature.add(name=DOCUMENT_GROUP, type=schema_pb2.INT)
     group.value_count.min = group.value_count.max = 1
     group.int_domain.min, group.int_domain.max = 0, DOCUMENT_GROUPS * DOCUMENT_PARTS - 1

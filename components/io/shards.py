@@ -37,6 +37,12 @@ def shard_name(prefix: str, index: int, count: int, source_name: str = "") -> st
     return f"{prefix}-{index:05d}-of-{count:05d}{f'-{source_name}' if source_name else ''}.tfrecord"
 
 
+def source_of(path: str) -> str:
+    """The name of the source of a shard, by `shard_name`; "" without one."""
+    match = re.search(r"-\d+-of-\d+-(\w+)\.tfrecord$", path)
+    return match[1] if match else ""
+
+
 def shard_paths(directory: str) -> list[str]:
     """Paths of the shards in a folder, sorted."""
     return [file.path for file in matching(f"{glob.escape(directory)}/*.tfrecord")]

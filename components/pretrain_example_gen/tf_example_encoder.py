@@ -32,7 +32,7 @@ from bert_keras.data.tfrecord import checksum
 
 # Tags of the wire format: field number << 3 | 2 (length-delimited).
 _FIELD_1, _FIELD_2, _FIELD_3 = 0x0A, 0x12, 0x1A
-_FEATURES = _FEATURE = _KEY = _PACKED_VALUES = _FIELD_1
+_FEATURES = _FEATURE = _KEY = _PACKED_VALUES = _BYTES_LIST = _FIELD_1
 _VALUE = _FLOAT_LIST = _FIELD_2
 _INT64_LIST = _FIELD_3
 
@@ -105,6 +105,8 @@ def _delimited(tag: int, content: _Wire) -> _Wire:
 def _feature(name: str, values: np.ndarray) -> _Wire:
     if values.ndim != 2:
         raise ValueError(f"feature {name!r} has shape {values.shape}; examples are encoded from [examples, values]")
+    if values.dtype.kind == "S" and values.shape[1] == 1:
+        return _delimited(_BYTES_LIST, _delimited(_PACKED_VALUES, _raw(values.view(np.uint8))))
     if np.issubdtype(values.dtype, np.floating):
         packed = _raw(np.ascontiguousarray(values, "<f4").view(np.uint8))
         return _delimited(_FLOAT_LIST, _delimited(_PACKED_VALUES, packed))
@@ -138,8 +140,8 @@ def _fill_checksums(encoded: np.ndarray, ends: np.ndarray, sizes: np.ndarray) ->
 def encode_records(features: Mapping[str, np.ndarray]) -> bytes:
     """Serialized tf.Examples, one per row, as consecutive TFRecords.
 
-    Features are [N, values]: integers >= 0 become int64 features, floats float features. ValueError: one has another
-    rank, type, sign or number of rows.
+    Features are [N, values]: integers >= 0 become int64 features, floats float features; byte strings [N, 1] of one
+    length a bytes feature. ValueError: one has another rank, type, sign or number of rows.
     """
     num_examples = len(next(iter(features.values())))
     for name, values in features.items():

@@ -19,8 +19,9 @@ import apache_beam as beam
 import google_crc32c
 import numpy as np
 
-from bert_keras.data.example_format import EXAMPLE_SPEC_FILE, SEPARATED, SHARDS_FILE, Shard
+from bert_keras.data.example_format import EXAMPLE_SPEC_FILE, SEPARATED, SHARDS_FILE, SOURCE, SOURCE_RATES, Shard
 from bert_keras.tokenizers.protocol import Tokenizer
+from components.corpus_gen.record.rates import read_rates
 from components.io.shards import read_documents, shard_name, shard_paths, whole_file, write_json
 from components.pretrain_example_gen.instances import key_of_pass, make_examples, plan_passes
 from components.pretrain_example_gen.settings import EVAL, TRAIN, ExampleSettings
@@ -132,6 +133,7 @@ def make_examples_shards(
     passes = settings.passes(split)
     paths = [examples_path(documents_path, output_dir, number, passes) for number in range(passes)]
     key = (settings.seed, split, posixpath.basename(documents_path))
+    source_name = _parts_of_name(documents_path)[2]
     bucket = Bucket.from_documents(read_documents(documents_path), tokenizer, settings.objective in SEPARATED)
     counts = [_count_bucket(bucket, tokenizer)]
     plans = plan_passes(bucket, settings, passes, key, tokenizer.sep_id, tokenizer.pair_separators)
@@ -144,6 +146,8 @@ def make_examples_shards(
         with whole_file(path, f"{output_dir}.part") as file:
             for examples, of_sequences in make_examples(plan, tokenizer, settings, split, key_of_pass(key, number)):
                 counts.append(_count_examples(examples, len(of_sequences), tokenizer.mask_id))
+                if source_name and split == EVAL:
+                    examples[SOURCE] = np.full((counts[-1]["instances"], 1), source_name.encode())
                 fingerprints.append(of_sequences)
                 encoded = encode_records(examples)
                 file.write(encoded)
@@ -151,7 +155,7 @@ def make_examples_shards(
                 size += len(encoded)
                 crc = google_crc32c.extend(crc, encoded)
         relative = f"{posixpath.basename(output_dir)}/{posixpath.basename(path)}"
-        shards.append(Shard(relative, number, records, size, f"{crc:08x}", _parts_of_name(documents_path)[2]))
+        shards.append(Shard(relative, number, records, size, f"{crc:08x}", source_name))
         counts.append(
             {
                 "truncated": int(np.count_nonzero(plan.instances["truncated"])),
@@ -190,12 +194,13 @@ def write_example_spec(
     vocab_size: int,
     unicode_version: str,
     replay: bool = False,
+    rates: Mapping[str, float] | None = None,
 ) -> None:
     """Write `example_shards.json` and, last, `example_spec.json`, whose existence shows that the examples are complete.
 
     Training reads them as `Shard` and `ExampleSpec` (`bert_keras.data.example_format`). The spec contains all settings
     by name. `max_predictions_per_seq` is per row, and per sequence in `masking`; they differ if rows are packed.
-    `counts` are by split; `sources` has them for each source that has a name.
+    `counts` are by split; `sources` has them for each source that has a name, and `source_rates` its rate.
     """
     made = list(made)
     shards = sorted(shard for _, _, of_documents in made for shard in of_documents)
@@ -223,6 +228,7 @@ def write_example_spec(
             "package_version": importlib.metadata.version("bert-tfx"),
             "counts": counted(),
             **({"sources": {name: counted(name) for name in names}} if names else {}),
+            **({SOURCE_RATES: rates} if rates else {}),
         },
     )
 
@@ -244,6 +250,7 @@ def generate_examples(
         # Makes the examples readable without other artifacts.
         copy_vocabulary(vocabulary_dir, output_dir)
     tokenizer, spec = load_tokenizer(output_dir)
+    rates = read_rates(documents_dir)
     made = [
         pipeline
         | f"Documents[{split}]" >> beam.Create(shard_paths(f"{documents_dir}/Split-{split}"), reshuffle=False)
@@ -265,6 +272,7 @@ def generate_examples(
                 vocab_size=spec["vocab_size"],
                 unicode_version=spec["unicode_version"],
                 replay=replay,
+                rates=rates,
             )
         )
     )

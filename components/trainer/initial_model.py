@@ -21,7 +21,6 @@ from bert_keras.pretraining import (
     load_tokenizer,
 )
 from bert_keras.saved_model.saved_model_files import write_texts
-from bert_keras.saved_model.settings import ORIGIN_FIELD
 
 
 def export_initial_model(job: PretrainJob, source: str, cased: bool | None = None) -> InitialWeights:
@@ -37,8 +36,7 @@ def export_initial_model(job: PretrainJob, source: str, cased: bool | None = Non
     create_model, objective = pretraining_model(job.pretraining, spec.objective, job.model, job.training.seed)
     model = create_model()
     weights = initialize(model, source, cased, tokenizer)
-    record = {ORIGIN_FIELD: weights.origin} if weights.origin else None
-    export_with_examples(model, objective, job, examples_dir, tokenizer, weights.untrained, record)
+    export_with_examples(model, objective, job, examples_dir, tokenizer, weights.untrained, weights.record)
     model.save_weights(os.path.join(job.output_dir, INITIAL_WEIGHTS_FILE))
     write_texts(job.output_dir, {LEARNED_ROWS_FILE: json.dumps(weights.learned_rows) + "\n"})
     return weights

@@ -14,6 +14,7 @@ from tfx.types import artifact_utils, channel, standard_artifacts
 from bert_keras.errors import InputError
 from components.artifacts import Vocabulary
 from components.corpus_gen.inputs import InputFile, fingerprint
+from components.corpus_gen.record.rates import read_rates
 from components.io.shards import shard_paths
 from components.stage import Stage
 from components.vocab_gen.files import MERGES_FILE, given_tokenizer, import_vocabulary
@@ -37,11 +38,12 @@ class Executor(base_beam_executor.BaseBeamExecutor):
                 raise InputError(f"{given['path']}: has {size:,} tokens, not {wanted}; --set model.vocab_size={size}")
             return
         train = artifact_utils.get_split_uri(input_dict["documents"], "train")
+        rates = read_rates(artifact_utils.get_single_uri(input_dict["documents"]))
         with self._make_beam_pipeline() as pipeline:
             _ = (
                 pipeline
                 | "Shards" >> beam.Create(shard_paths(train))
-                | "MakeVocabulary" >> MakeVocabulary(output_dir, wanted, settings, exact=True, initial=initial)
+                | MakeVocabulary(output_dir, wanted, settings, exact=True, initial=initial, rates=rates)
             )
 
 

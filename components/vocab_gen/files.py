@@ -2,7 +2,8 @@
 
 vocab.txt        one token per line; the line number, from 0, is its id
 merges.txt       for byte-level BPE: one pair of tokens per line, in the order of merging
-vocab_spec.json  origin: algorithm, case, accents, ideographs, Unicode version, sizes, sha256 of vocab.txt
+spiece.model     for SentencePiece, instead of both
+vocab_spec.json  origin: algorithm, case, accents, ideographs, Unicode version, sizes, sha256 of the first of them
 """
 
 from __future__ import annotations
@@ -12,13 +13,22 @@ import hashlib
 import json
 import os
 from collections.abc import Sequence
+from typing import Any
 
 from apache_beam.io.filesystems import FileSystems
 
 from bert_keras.errors import InputError
-from bert_keras.tokenizers.byte_bpe import ByteBpeTokenizer
+from bert_keras.tokenizers.protocol import Tokenizer, stored_format
+from bert_keras.tokenizers.sentencepiece import SentencePieceTokenizer, model_with_ids
 from bert_keras.tokenizers.unicode_tables import UNICODE_VERSION, Normalization
-from bert_keras.tokenizers.vocabulary_files import MERGES_FILE, VOCABULARY_FILE, VOCABULARY_SPEC_FILE
+from bert_keras.tokenizers.vocabulary_files import (
+    FORMAT_FIELDS,
+    MERGES_FILE,
+    SENTENCEPIECE_FILE,
+    VOCABULARY_FILE,
+    VOCABULARY_SPEC_FILE,
+    read_vocabulary,
+)
 from bert_keras.tokenizers.wordpiece import BertTokenizer, make_tokenizer
 from components.io.shards import open_file, whole_file, write_json
 from components.vocab_gen.settings import VocabularySettings
@@ -31,21 +41,26 @@ def write_vocabulary(
     vocabulary: Sequence[str],
     merges: Sequence[tuple[str, str]],
     settings: VocabularySettings,
+    model: bytes | None = None,
     **more: object,
 ) -> None:
     """Write the files; the spec, which gets the entries `more`, last."""
-    content = "".join(token + "\n" for token in vocabulary).encode()
-    _write(f"{output_dir}/{VOCABULARY_FILE}", content)
+    content = model or "".join(token + "\n" for token in vocabulary).encode()
+    _write(f"{output_dir}/{SENTENCEPIECE_FILE if model else VOCABULARY_FILE}", content)
     if settings.algorithm == "byte_bpe":
         lines = [MERGES_HEADER, *(f"{left} {right}" for left, right in merges)]
         _write(f"{output_dir}/{MERGES_FILE}", "".join(line + "\n" for line in lines).encode())
-    rules = settings.normalization if settings.algorithm == "wordpiece" else Normalization(lower_case=False)
+    rules = Normalization(lower_case=False) if settings.algorithm == "byte_bpe" else settings.normalization
     write_json(
         f"{output_dir}/{VOCABULARY_SPEC_FILE}",
         {
             **{name: value for name, value in dataclasses.asdict(settings).items() if name != "extend" or value},
             **rules.fields,
-            "normalization": "NFD, marks stripped" if rules.strip_accents else "none",
+            "normalization": f"{'NFKD' if model else 'NFD'}, marks stripped"
+            if rules.strip_accents
+            else "NFKC"
+            if model
+            else "none",
             "unicode_version": UNICODE_VERSION,
             "vocab_size": len(vocabulary),
             "vocabulary_sha256": hashlib.sha256(content).hexdigest(),
@@ -56,35 +71,44 @@ def write_vocabulary(
 
 def copy_vocabulary(source_dir: str, output_dir: str) -> None:
     """Copy the files of a vocabulary to another folder."""
-    for name in (VOCABULARY_FILE, MERGES_FILE, VOCABULARY_SPEC_FILE):
-        if name != MERGES_FILE or FileSystems.exists(f"{source_dir}/{name}"):
+    for name in (VOCABULARY_FILE, MERGES_FILE, SENTENCEPIECE_FILE, VOCABULARY_SPEC_FILE):
+        if FileSystems.exists(f"{source_dir}/{name}"):
             with open_file(f"{source_dir}/{name}") as file:
                 _write(f"{output_dir}/{name}", file.read())
 
 
-def load_tokenizer(directory: str) -> tuple[BertTokenizer | ByteBpeTokenizer, dict]:
-    """The tokenizer of a folder's vocabulary, and its spec; ValueError if the spec is not that of vocab.txt."""
-    content = _read(f"{directory}/{VOCABULARY_FILE}")
-    spec = json.loads(_read(f"{directory}/{VOCABULARY_SPEC_FILE}"))
-    if hashlib.sha256(content).hexdigest() != spec["vocabulary_sha256"]:
-        raise ValueError(
-            f"{directory}/{VOCABULARY_FILE} is not the file that {VOCABULARY_SPEC_FILE} beside it describes: "
-            "its sha256 differs"
-        )
-    merges = _parse_merges(directory) if spec["algorithm"] == "byte_bpe" else []
-    return make_tokenizer(content.decode().removesuffix("\n").split("\n"), spec, merges), spec
+def load_tokenizer(directory: str) -> tuple[Tokenizer, dict[str, Any]]:
+    """The tokenizer of a folder's vocabulary, and its spec. Errors as in `read_vocabulary`."""
+    vocabulary, spec = read_vocabulary(directory, _read)
+    return make_tokenizer(vocabulary, spec, spec["merges"]), spec
 
 
 def import_vocabulary(path: str, output_dir: str, settings: VocabularySettings) -> int:
     """Import a user's vocabulary to a folder; returns its size. Arguments and errors as in `read_given`."""
-    vocabulary, merges = read_given(path, settings)
-    write_vocabulary(output_dir, vocabulary, merges, settings, source="given")
+    further = _further_fields(path)
+    if settings.algorithm == "sentencepiece":
+        try:
+            model = model_with_ids(_read(path), "albert", settings.lower_case, not settings.normalization.strip_accents)
+            format_ = stored_format({"algorithm": settings.algorithm, **further})
+            vocabulary, merges = list(SentencePieceTokenizer(model, format_).vocabulary), []
+        except (OSError, ValueError) as error:
+            raise InputError(f"{path} is not a vocabulary for {settings.algorithm}: {error}") from error
+    else:
+        (vocabulary, merges), model = read_given(path, settings), None
+    write_vocabulary(output_dir, vocabulary, merges, settings, model, source="given", **further)
     return len(vocabulary)
 
 
 def given_tokenizer(path: str, settings: VocabularySettings) -> BertTokenizer:
     """The tokenizer of a user's vocabulary of word pieces, to extend. Errors as in `read_given`."""
-    return BertTokenizer(read_given(path, settings)[0], **settings.normalization.fields)
+    format_ = stored_format({"algorithm": settings.algorithm, **_further_fields(path)})
+    return BertTokenizer(read_given(path, settings)[0], format_=format_, **settings.normalization.fields)
+
+
+def _further_fields(path: str) -> dict[str, Any]:
+    """What the `vocab_spec.json` beside an initial model's vocabulary says (`vocabulary_files.format_fields`)."""
+    spec = os.path.join(os.path.dirname(path), VOCABULARY_SPEC_FILE)
+    return {n: v for n, v in json.loads(_read(spec)).items() if n in FORMAT_FIELDS} if FileSystems.exists(spec) else {}
 
 
 def read_given(path: str, settings: VocabularySettings) -> tuple[list[str], list[tuple[str, str]]]:
@@ -104,7 +128,7 @@ def read_given(path: str, settings: VocabularySettings) -> tuple[list[str], list
             # As in the original's load_vocab: only "\n" ends a line, tokens are stripped.
             vocabulary = [line.strip() for line in text.removesuffix("\n").split("\n")]
         merges = _parse_merges(path.rpartition("/")[0] or ".") if settings.algorithm == "byte_bpe" else []
-        make_tokenizer(vocabulary, dataclasses.asdict(settings), merges)
+        make_tokenizer(vocabulary, {**dataclasses.asdict(settings), **_further_fields(path)}, merges)
     except (OSError, ValueError, AttributeError, TypeError) as error:
         raise InputError(f"{path} is not a vocabulary for {settings.algorithm}: {error}") from error
     return vocabulary, merges

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import operator
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 
 from bert_keras.errors import InputError
 from bert_keras.tokenizers import byte_bpe
+from bert_keras.tokenizers.sentencepiece import SPACE, model_with_ids
 from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, UNK, BertTokenizer
 from bert_keras.tokenizers.wordpiece_extension import choose_words, extend
 from components.vocab_gen.settings import VocabularySettings
@@ -32,7 +35,7 @@ def least_count(total: int, settings: VocabularySettings) -> int:
     a third of it for 3e10 words, although they are a hundredth of the corpus. At most 2 * MAX_WORDS_SHOWN words reach
     the minimum, however long the text is.
     """
-    minimum = 1 if settings.algorithm == "byte_bpe" else settings.min_word_count
+    minimum = settings.min_word_count if settings.algorithm == "wordpiece" else 1
     return max(minimum, -(-total // (2 * MAX_WORDS_SHOWN)))
 
 
@@ -142,6 +145,62 @@ def learn_byte_bpe(
     vocabulary = sorted(model["vocab"], key=model["vocab"].__getitem__)
     _check_size(len(vocabulary), vocab_size, len(words), exact)
     return vocabulary, [tuple(pair.split(" ") if isinstance(pair, str) else pair) for pair in model["merges"]]
+
+
+def learn_sentencepiece(
+    counts: Mapping[str, int], vocab_size: int, settings: VocabularySettings, *, exact: bool
+) -> bytes:
+    """Learn a SentencePiece model of `vocab_size` pieces, the same for the same counts; errors as in `learn_wordpiece`.
+
+    Its options are those of ALBERT's (google-research/albert, README.md). The words are those between blanks: within
+    them it learns its pieces from sentences, too.
+    """
+    import sentencepiece
+    from sentencepiece.sentencepiece_model_pb2 import ModelProto
+
+    def trained(lines: Iterable[str], **options: Any) -> ModelProto:
+        written = io.BytesIO()
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(lines), model_writer=written, hard_vocab_limit=False, minloglevel=2, **options
+        )
+        return ModelProto.FromString(written.getvalue())
+
+    # Only a trained model has the table of replacements.
+    rules = trained("a", model_type="char", normalization_rule_name="nmt_nfkc")
+    folding = settings.lower_case, not settings.normalization.strip_accents
+    folds = ModelProto(pieces=rules.pieces, normalizer_spec=rules.normalizer_spec)
+    normalizer = sentencepiece.SentencePieceNormalizer(
+        model_proto=model_with_ids(folds.SerializeToString(), "albert", *folding)
+    )
+    folded: Counter[str] = Counter()
+    for text, count in zip(normalizer.normalize(list(counts)), counts.values(), strict=True):
+        for word in text.replace(SPACE, " ").split():
+            folded[word] += count
+    words = sorted(_bounded(folded).items())
+    _check_size(len(words), 1, 0, exact=True)
+    try:
+        model = trained(
+            (f"{word}\t{count}" for word, count in words),
+            input_format="tsv",
+            vocab_size=vocab_size,
+            character_coverage=settings.character_coverage,
+            **{"pad_id": 0, "unk_id": 1, "bos_id": -1, "eos_id": -1},
+            control_symbols=["[CLS]", "[SEP]", "[MASK]"],
+            user_defined_symbols=[*'()"-.\u2013£€'],
+            normalization_rule_name="identity",  # the words are folded
+            num_threads=16,  # the rounding of sums depends on it
+        )
+    except RuntimeError as error:
+        needed = str(error).partition(" vs ")[2].partition(".")[0]
+        if not needed:
+            raise
+        raise InputError(
+            f"the corpus needs a vocabulary of {needed} tokens for its characters alone, but vocab_size is "
+            f"{vocab_size:,}: --set model.vocab_size={needed} or more, or a smaller vocabulary.character_coverage"
+        ) from error
+    _check_size(len(model.pieces), vocab_size, len(words), exact)
+    model.normalizer_spec.CopyFrom(rules.normalizer_spec)
+    return model_with_ids(model.SerializeToString(), "albert", *folding)
 
 
 def _frequent(counts: Mapping[str, int], settings: VocabularySettings) -> dict[str, int]:

@@ -5,46 +5,67 @@ from __future__ import annotations
 import glob
 import posixpath
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 import apache_beam as beam
 from apache_beam.transforms.window import GlobalWindows
 
 from bert_keras.tokenizers import byte_bpe
 from bert_keras.tokenizers.normalize import split_words
+from bert_keras.tokenizers.sentencepiece import precompiled
+from bert_keras.tokenizers.vocabulary_files import format_fields
 from bert_keras.tokenizers.wordpiece import BertTokenizer
-from components.io.shards import matching, read_documents
+from components.io.shards import matching, read_documents, source_of
 from components.vocab_gen.files import write_vocabulary
-from components.vocab_gen.learn import add_words, learn_byte_bpe, learn_wordpiece, least_count, sample
+from components.vocab_gen.learn import (
+    add_words,
+    learn_byte_bpe,
+    learn_sentencepiece,
+    learn_wordpiece,
+    least_count,
+    sample,
+)
 from components.vocab_gen.settings import VocabularySettings
 
 # Words that a worker holds before emitting their counts: some hundred megabytes.
 MAX_DISTINCT_WORDS = 2_000_000
 # Bytes of words of byte-level BPE, each with its count, that shards emit.
 MAX_BYTES_EMITTED = 64_000_000
+# Of a word of weighted sources: counts are whole numbers, whose sum does not depend on the order.
+_PARTS_OF_A_COUNT = 100
 
 
 class CountWords(beam.DoFn):
     """Path of a document shard -> (word, count) pairs; a word comes once per bundle, or more often with many words.
 
-    Words of byte-level BPE may all be different, as the clauses of a Chinese text: of each shard's counts a sample
-    (`learn.sample`) with this threshold is emitted.
+    With `rates` of the sources (`bert_keras.data.mixture.source_rates`) counts are multiplied by them, and are in
+    hundredths.
+
+    Words of byte-level BPE and SentencePiece may all be different, as the clauses of a Chinese text: of each shard's
+    counts a sample (`learn.sample`) with this threshold is emitted.
     """
 
-    def __init__(self, settings: VocabularySettings):
-        self.settings = settings
+    def __init__(self, settings: VocabularySettings, rates: Mapping[str, float] | None = None):
+        self.settings, self.rates = settings, rates or {}
 
     def start_bundle(self) -> None:
         self._counts: Counter[str] = Counter()
 
     def process(self, path: str, threshold: int = 1) -> Iterator[tuple[str, int]]:
         segments = (segment for document in read_documents(path) for segment in document)
+        counts: Counter[str] = Counter()
         if self.settings.algorithm == "byte_bpe":
-            counts = Counter(byte_bpe.words(segments))
-            self._counts.update(dict(sample(counts, threshold, posixpath.basename(path))))
+            counts.update(byte_bpe.words(segments))
+        elif self.settings.algorithm == "sentencepiece":
+            counts.update(word for segment in segments for word in segment.split())
         else:
+            threshold = 1
             for words in split_words(segments, **self.settings.normalization.fields):
-                self._counts.update(words)
+                counts.update(words)
+        if self.rates:
+            times, threshold = round(_rate(self.rates, path) * _PARTS_OF_A_COUNT), threshold * _PARTS_OF_A_COUNT
+            counts = Counter({word: count * times for word, count in counts.items()})
+        self._counts.update(dict(sample(counts, threshold, posixpath.basename(path))))
         if len(self._counts) > MAX_DISTINCT_WORDS:
             yield from self._counts.items()
             self._counts.clear()
@@ -74,13 +95,16 @@ class LearnVocabulary(beam.DoFn):
     def process(self, element: tuple[None, Iterable[tuple[str, int]]], least: int) -> Iterator[int]:
         _, pairs = element
         counts = {word: count for word, count in pairs if count}
-        source, merges = "learned", list[tuple[str, str]]()
+        source, merges, model = "learned", list[tuple[str, str]](), None
         rates: dict[str, float] = {}
         if self.initial:
             source = "extended"
             vocabulary, rates = add_words(counts, self.initial, self.settings)
         elif self.settings.algorithm == "byte_bpe":
             vocabulary, merges = learn_byte_bpe(counts, self.vocab_size, self.settings, exact=self.exact)
+        elif self.settings.algorithm == "sentencepiece":
+            model = learn_sentencepiece(counts, self.vocab_size, self.settings, exact=self.exact)
+            vocabulary = [piece for piece, _ in precompiled(model)[0]]
         else:
             vocabulary = learn_wordpiece(counts, self.vocab_size, self.settings, exact=self.exact)
         write_vocabulary(
@@ -88,17 +112,23 @@ class LearnVocabulary(beam.DoFn):
             vocabulary,
             merges,
             self.settings,
+            model,
             source=source,
             words=sum(counts.values()),
             distinct_words=len(counts),
             min_word_count=least,
             **rates,
+            **(format_fields(self.initial) if self.initial else {}),
         )
         yield len(vocabulary)
 
 
-def _size(path: str) -> int:
-    return matching(glob.escape(path))[0].size_in_bytes
+def _rate(rates: Mapping[str, float], path: str) -> float:
+    return rates.get(source_of(path), 1.0)
+
+
+def _size(path: str, rates: Mapping[str, float]) -> int:
+    return round(matching(glob.escape(path))[0].size_in_bytes * _rate(rates, path))
 
 
 class MakeVocabulary(beam.PTransform):
@@ -108,7 +138,7 @@ class MakeVocabulary(beam.PTransform):
     words as for 3e11, since the minimum grows with the text. Byte-level BPE learns from a sample of rare words instead.
 
     `exact`: fewer tokens than `vocab_size`, which includes special ones, are an `InputError`. An `initial` tokenizer
-    gets `settings.extend` words; None: learn a vocabulary.
+    gets `settings.extend` words; None: learn a vocabulary. With `rates` the words of a source count so many times.
     """
 
     def __init__(
@@ -119,23 +149,27 @@ class MakeVocabulary(beam.PTransform):
         *,
         exact: bool,
         initial: BertTokenizer | None = None,
+        rates: Mapping[str, float] | None = None,
     ):
         super().__init__()
-        self.settings = settings
+        self.settings, self.rates = settings, rates or {}
         self.learn = LearnVocabulary(output_dir, vocab_size, settings, exact, initial)
 
     def expand(self, paths):
         nothing = paths.pipeline | "AtLeastNone" >> beam.Create([("", 0)])
-        size = paths | "Sizes" >> beam.Map(_size) | "Size" >> beam.CombineGlobally(sum)
+        size = paths | "Sizes" >> beam.Map(_size, self.rates) | "Size" >> beam.CombineGlobally(sum)
         threshold = beam.pvalue.AsSingleton(size | "Threshold" >> beam.Map(lambda size: -(-size // MAX_BYTES_EMITTED)))
         spread = paths | "SpreadShards" >> beam.Reshuffle()
-        counts = spread | "CountWords" >> beam.ParDo(CountWords(self.settings), threshold)
+        counts = spread | "CountWords" >> beam.ParDo(CountWords(self.settings, self.rates), threshold)
         # The total needs no shuffle, so rare words can be dropped before the counts are summed.
+        parts = _PARTS_OF_A_COUNT if self.rates else 1
         total = counts | "Counts" >> beam.Values() | "Total" >> beam.CombineGlobally(sum)
+        total = total | "Whole" >> beam.Map(lambda total: total // parts)
         least = beam.pvalue.AsSingleton(total | "LeastCount" >> beam.Map(least_count, self.settings))
         words = (
             counts
             | "SumCounts" >> beam.CombinePerKey(sum)
+            | "WholeCounts" >> beam.MapTuple(lambda word, count: (word, count // parts))
             | "Floor" >> beam.Filter(lambda pair, least: pair[1] >= least, least)
         )
         return (

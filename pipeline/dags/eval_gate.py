@@ -23,6 +23,8 @@ from components.evaluator.settings import (
 from pipeline.recipes.finetuning import TaskGate
 from pipeline.recipes.settings import GateSettings
 
+_BY_SOURCE = tfma.SlicingSpec(feature_keys=[SOURCE_FEATURE])
+
 
 def eval_config(gate: GateSettings, objective: str, slices: SliceSettings) -> tfma.EvalConfig:
     """TFMA's configuration for a pre-trained model of an objective (`bert_keras.objectives.table.PARTS`)."""
@@ -31,10 +33,14 @@ def eval_config(gate: GateSettings, objective: str, slices: SliceSettings) -> tf
     for name, setting in bounds.items():
         metric = tfma.MetricConfig(class_name=metrics.class_name(name), module=metrics.__name__)
         if setting is not None:
-            _add_threshold(metric, _threshold(gate, setting, compared=name.endswith("perplexity")))
+            compared = name.endswith("perplexity")
+            _add_threshold(metric, _threshold(gate, setting, compared=compared))
+            if compared and gate.max_source_perplexity_increase is not None:
+                change = tfma.MetricThreshold(change_threshold=_change(gate.max_source_perplexity_increase))
+                _add_threshold(metric, change, _BY_SOURCE)
         configs.append(metric)
     gated = [] if gate.allow_chance else [name for name, setting in bounds.items() if setting is not None]
-    return _eval_config([*configs, tfma.MetricConfig(class_name="ExampleCount")], gated, _length_slices(slices))
+    return _eval_config([*configs, tfma.MetricConfig(class_name="ExampleCount")], gated, _slices(slices))
 
 
 def _threshold(gate: GateSettings, setting: str, *, compared: bool) -> tfma.MetricThreshold:
@@ -42,11 +48,12 @@ def _threshold(gate: GateSettings, setting: str, *, compared: bool) -> tfma.Metr
     bound = {"upper_bound" if setting.startswith("max_") else "lower_bound": {"value": getattr(gate, setting)}}
     threshold = tfma.MetricThreshold(value_threshold=tfma.GenericValueThreshold(**bound))
     if compared:
-        change = tfma.GenericChangeThreshold(
-            direction=tfma.MetricDirection.LOWER_IS_BETTER, relative={"value": gate.max_mlm_perplexity_increase}
-        )
-        threshold.change_threshold.CopyFrom(change)
+        threshold.change_threshold.CopyFrom(_change(gate.max_mlm_perplexity_increase))
     return threshold
+
+
+def _change(max_increase: float) -> tfma.GenericChangeThreshold:
+    return tfma.GenericChangeThreshold(direction=tfma.MetricDirection.LOWER_IS_BETTER, relative={"value": max_increase})
 
 
 def task_eval_config(task: Task, gate: TaskGate, slices: TaskSliceSettings) -> tfma.EvalConfig:
@@ -66,16 +73,16 @@ def task_eval_config(task: Task, gate: TaskGate, slices: TaskSliceSettings) -> t
     for by, value, min_score in gate.slice_bounds:
         bound = tfma.GenericValueThreshold(lower_bound={"value": min_score})
         _add_threshold(metric, tfma.MetricThreshold(value_threshold=bound), _slicing_spec(by, value))
-    specs = _length_slices(slices)
+    specs = _slices(slices)
     specs += [tfma.SlicingSpec(feature_keys=[LABEL_FEATURE])] * (task.kind == "classification")
-    specs += [tfma.SlicingSpec(feature_keys=[SOURCE_FEATURE])] * slices.by_source
     gated = [] if gate.allow_chance else [task.metrics[0]]
     return _eval_config([metric, tfma.MetricConfig(class_name="ExampleCount")], gated, specs)
 
 
-def _length_slices(slices: SliceSettings) -> list[tfma.SlicingSpec]:
-    """One slice per length group; `components.evaluator.slices` reads the groups from their names."""
-    return [_slicing_spec(SLICED_BY[LENGTH_FEATURE], group) for group in slices.length_groups]
+def _slices(slices: SliceSettings) -> list[tfma.SlicingSpec]:
+    """One slice per length group, whose name `components.evaluator.slices` reads, and one per source."""
+    lengths = [_slicing_spec(SLICED_BY[LENGTH_FEATURE], group) for group in slices.length_groups]
+    return lengths + [_BY_SOURCE] * slices.by_source
 
 
 def _slicing_spec(by: str, value: str) -> tfma.SlicingSpec:

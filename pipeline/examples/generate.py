@@ -33,6 +33,7 @@ from components.code_version import code_fingerprint
 from components.corpus_gen.inputs import find_inputs, fingerprint
 from components.corpus_gen.readers import in_threads, read_units
 from components.corpus_gen.record.card import CARD_FILE, COUNTS_FILE
+from components.corpus_gen.record.rates import read_rates
 from components.corpus_gen.record.tally import DROPPED
 from components.corpus_gen.settings import CorpusSettings
 from components.corpus_gen.sorted_runs import SPLITS
@@ -144,7 +145,12 @@ def generate(
                     lambda pipeline: (
                         pipeline
                         | beam.Create(shards, reshuffle=False)
-                        | MakeVocabulary(made_dir, vocab_size, job.vocabulary, exact=False, initial=initial)
+                        | MakeVocabulary(
+                            *(made_dir, vocab_size, job.vocabulary),
+                            exact=False,
+                            initial=initial,
+                            rates=read_rates(documents_dir),
+                        )
                     ),
                 )
             run(

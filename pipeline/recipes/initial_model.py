@@ -41,9 +41,7 @@ def with_initial_model(recipe: Recipe, init: str | None, cased: bool | None, set
     given: dict[str, object] = {f"model.{name}": value for name, value in dataclasses.asdict(config).items()}
     if isinstance(tokenizer, BertTokenizer):
         given |= {f"vocabulary.{name}": value for name, value in tokenizer.normalization.fields.items()}
-        given["vocabulary.algorithm"] = "wordpiece"
-    else:
-        given["vocabulary.algorithm"] = "byte_bpe"
+    given["vocabulary.algorithm"] = tokenizer.algorithm
     chosen = with_settings(recipe, settings, given)
     is_electra = chosen.pretraining.model_family == "electra"
     check_family(init, folder.family, is_electra)

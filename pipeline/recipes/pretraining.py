@@ -25,7 +25,7 @@ RECIPES: dict[str, Callable[[], Recipe]] = {
         *(relatives.modern_tiny, relatives.modern_small, relatives.modern_base),
         *(albert.albert_tiny, albert.albert_base, albert.albert_large),
         *(relatives.electra_tiny, relatives.electra_small, relatives.electra_base, relatives.electra_large),
-        bert.continued,
+        *(relatives.deberta_v3_base, bert.continued),
     )
 }
 

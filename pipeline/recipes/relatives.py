@@ -271,3 +271,31 @@ def electra_large() -> Recipe:
         examples=dataclasses.replace(large.examples, masking=masking),
         data=DataLimits(min_documents=1000, max_masked_fraction=0.3),
     )
+
+
+def deberta_v3_base() -> Recipe:
+    """DeBERTa-v3-base, L12 H768 (arXiv 2111.09543): disentangled attention, replaced tokens.
+
+    Hardware:  many GPUs; set training.gradient_accumulation_steps by their memory
+    Time:      not measured, none published
+    Expect:    fine-tuned, 90.6 on MNLI and 88.4 F1 on SQuAD 2.0 (microsoft/DeBERTa, README.md; 160 GB of text)
+
+    WordPiece of 128,000 tokens, where the paper has SentencePiece; the generator reads no absolute positions.
+    """
+    # As in microsoft/DeBERTa (experiments/language_model, apps/tasks/rtd_task.py); a generator half as deep.
+    masking = {**_ELECTRA_MASKING, "mask_fraction": 1.0, "keep_fraction": 0.0, "max_predictions_per_seq": 77}
+    encoder = {"vocab_size": 128_000, "type_vocab_size": 0, "layer_norm_eps": 1e-7, "hidden_act": "gelu_erf"}
+    positions = {"position_embedding": "none", "relative_attention": "disentangled", "relative_buckets": 256}
+    sizes: dict[str, Any] = {"embedding_size": 768, "generator_size": 1.0, "generator_layers": 6}
+    steps: dict[str, Any] = {"num_train_steps": 500_000, "num_warmup_steps": 10_000, "schedule": "linear"}
+    return published(
+        *("deberta_v3_base", 12, 768, 512, _ROBERTA_EXAMPLES, masking),
+        model={**encoder, **positions, "max_relative_distance": 512},
+        vocabulary={"lower_case": False},
+        training={
+            **{**steps, "train_batch_size": 8192, "gradient_accumulation_steps": 32},
+            **{"learning_rate": 6e-4, "optimizer": "adamw", "beta_2": 0.98},
+        },
+        gate={"max_mlm_perplexity": 100.0, "min_mlm_accuracy": 0.2, "min_nsp_accuracy": 0.5},
+        pretraining={"model_family": "electra", "embedding_sharing": "gdes", **sizes},
+    )

@@ -42,6 +42,8 @@ class GateSettings:
         min_nsp_accuracy: minimum accuracy of next sentences, or of their order, for objectives with pairs.
         max_mlm_perplexity_increase: allowed relative increase against the last blessed model with the same vocabulary
             and lengths; a negative value requires an improvement.
+        max_source_perplexity_increase: the same within each source of the text (`--corpus NAME=GLOB`), as each language
+            of several; None: any.
         max_forgetting: for `--init` with `--reference-corpus`: allowed relative increase of the perplexity per word on
             that text, against the initial model (`components.evaluator.word_perplexity`); None: any.
         minimal_pairs: files of minimal pairs that the model is scored on (`components.evaluator.minimal_pairs`).
@@ -55,6 +57,7 @@ class GateSettings:
     min_mlm_accuracy: float = 0.2
     min_nsp_accuracy: float = 0.5
     max_mlm_perplexity_increase: float = 0.0
+    max_source_perplexity_increase: float | None = None
     max_forgetting: float | None = None
     minimal_pairs: tuple[str, ...] = ()
     min_minimal_pairs: float | None = None
@@ -68,7 +71,7 @@ class GateSettings:
                 raise ValueError(f"gate.{name} is {getattr(self, name)}; it must be in [0, 1]")
         if self.min_minimal_pairs is not None and not self.minimal_pairs:
             raise ValueError("gate.min_minimal_pairs needs pairs; give their files as gate.minimal_pairs")
-        for name in ("max_mlm_perplexity_increase", "max_forgetting"):
+        for name in ("max_mlm_perplexity_increase", "max_source_perplexity_increase", "max_forgetting"):
             increase = getattr(self, name)
             if increase is not None and increase <= -1.0:
                 raise ValueError(f"gate.{name} is {increase}; it must be above -1")
@@ -147,8 +150,8 @@ class Recipe:
                     f"examples.max_seq_length, {self.examples.max_seq_length}, and at most "
                     f"model.max_position_embeddings, {self.model.max_position_embeddings}"
                 )
-        byte_bpe = self.vocabulary.algorithm == "byte_bpe"
-        self.pretraining.check(self.examples.objective, self.model, byte_bpe=byte_bpe)
+        wordpiece = self.vocabulary.algorithm == "wordpiece"
+        self.pretraining.check(self.examples.objective, self.model, wordpiece=wordpiece)
         masking = self.examples.masking
         # What is stored masked.
         name, stored = "masked_lm_prob", masking

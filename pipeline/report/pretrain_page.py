@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bert_keras.objectives.table import PARTS, Part, perplexity_text
+from bert_keras.tokenizers import sentencepiece
 from bert_keras.tokenizers.byte_bpe import SPACE
-from bert_keras.tokenizers.protocol import default_format
+from bert_keras.tokenizers.protocol import FORMATS
+from bert_keras.tokenizers.vocabulary_files import read_vocabulary
 from pipeline import stages
 from pipeline.report import gate
 from pipeline.report.base_page import Evaluations, Frame, load, percent
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 # First and last learned tokens shown: frequent fragments, and whole words that show the domain of the text.
 PIECES_SHOWN = 24
+# The character for the space before a token, by algorithm.
+_SPACES = {"byte_bpe": SPACE, "sentencepiece": sentencepiece.SPACE}
 # Longer tokens share the last bar.
 LONGEST_BAR = 14
 # By the source of a vocabulary (`components.vocab_gen.files`).
@@ -42,9 +45,7 @@ def render(run: Run, summary: Mapping[str, Any], run_dir: str, baseline: Mapping
     vocabulary = run.output(stages.VOCAB_GEN, stages.VOCABULARY).uri
     examples = run.output(stages.PRETRAIN_EXAMPLE_GEN + summary["phase"], stages.EXAMPLES).uri
     spec = load(examples, "example_spec.json")
-    with open(os.path.join(vocabulary, "vocab.txt"), encoding="utf-8") as file:
-        pieces = file.read().splitlines()
-    made = load(vocabulary, "vocab_spec.json")
+    pieces, made = read_vocabulary(vocabulary)
     log, parts = curves.read_log(run.output(stages.TRAINER, stages.MODEL_RUN).uri), PARTS[summary["objective"]]
     figures = [f"{part.key}_{figure}" for part in parts for figure in part.metrics]
     summary = {**summary, **{name: math.nan for name in figures if summary[name] is None}}  # JSON has no NaN
@@ -73,7 +74,7 @@ def render(run: Run, summary: Mapping[str, Any], run_dir: str, baseline: Mapping
         funnel=funnel(load(documents, "corpus.json"), documents),
         vocabulary=made,
         origin=_ORIGINS[made["source"]],
-        pieces=_pieces(pieces, made["algorithm"] == "byte_bpe"),
+        pieces=_pieces(pieces, _SPACES.get(made["algorithm"])),
         spec=spec,
     )
 
@@ -114,11 +115,11 @@ def _slice_columns(parts: Sequence[Part]) -> dict[str, Column]:
 def _samples(summary: Mapping[str, Any], pieces: set[str]) -> list[dict[str, Any]]:
     """Sample sentences, split at the mask, with the correct guess marked."""
     vocabulary = summary["recipe"]["vocabulary"]
-    is_bpe = vocabulary["algorithm"] == "byte_bpe"
-    lower_case = vocabulary["lower_case"] and not is_bpe
+    space = _SPACES.get(vocabulary["algorithm"], "")
+    lower_case = vocabulary["lower_case"] and vocabulary["algorithm"] != "byte_bpe"
     samples = []
     for sample in summary["samples"]:
-        before, _, after = sample["text"].partition(default_format(vocabulary["algorithm"]).mask)
+        before, _, after = sample["text"].partition(next(f.mask for f in FORMATS.values() if f.mask in sample["text"]))
         word = sample["masked_word"].lower() if lower_case else sample["masked_word"]
         guesses = [(token, score, token == word) for token, score in sample["predictions"]]
         samples.append(
@@ -128,22 +129,21 @@ def _samples(summary: Mapping[str, Any], pieces: set[str]) -> list[dict[str, Any
                 "word": sample["masked_word"],
                 "guesses": guesses,
                 "hit": any(hit for _, _, hit in guesses),
-                "one_piece": f"{SPACE}{word}" in pieces if is_bpe else word in pieces,
+                "one_piece": f"{space}{word}" in pieces,
             }
         )
     return samples
 
 
-def _pieces(pieces: Sequence[str], is_bpe: bool) -> dict[str, Any]:
+def _pieces(pieces: Sequence[str], space: str | None) -> dict[str, Any]:
     """Learned tokens longer than a character, in the order of their merges, and the distribution of their lengths."""
-    prefix, special = (SPACE, "<>") if is_bpe else ("##", "[]")
-    bare = {p: p.removeprefix(prefix) for p in pieces}
-    learned = [p for p in pieces if len(bare[p]) > 1 and p[0] + p[-1] != special]
+    bare = {p: p.removeprefix(space or "##") for p in pieces}
+    learned = [p for p in pieces if len(bare[p]) > 1 and p[0] + p[-1] not in ("[]", "<>")[space == SPACE :]]
     lengths = Counter(min(len(bare[p]), LONGEST_BAR) for p in learned)
     return {
         "first": learned[:PIECES_SHOWN],
         "last": learned[PIECES_SHOWN:][-PIECES_SHOWN:],
-        "continuing": sum(p[0] != SPACE for p in learned) if is_bpe else sum(p.startswith("##") for p in pieces),
+        "continuing": sum(p[0] != space for p in learned) if space else sum(p.startswith("##") for p in pieces),
         "lengths": [(n, lengths[n]) for n in range(2, LONGEST_BAR + 1)],
         "most": max(lengths.values(), default=1),
         "longest": LONGEST_BAR,

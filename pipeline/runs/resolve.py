@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
+import json
 import os
 from collections.abc import Iterator
 
@@ -16,9 +17,9 @@ from bert_keras.convert.formats import format_of
 from bert_keras.convert.initial_weights import initial_folder
 from bert_keras.data.mixture import check_names
 from bert_keras.errors import InputError
-from bert_keras.files import atomic_write
+from bert_keras.files import atomic_write_anywhere
 from bert_keras.notices import notify, recording
-from bert_keras.tokenizers.vocabulary_files import vocabulary_files
+from bert_keras.tokenizers.vocabulary_files import VOCABULARY_SPEC_FILE, format_fields, vocabulary_files
 from components.corpus_gen.inputs import NO_FILES, InputFile, InputList, find_inputs, fingerprint
 from components.corpus_gen.record.licences import licence_files
 from components.evaluator.minimal_pairs import read_pairs, write_pairs
@@ -112,7 +113,14 @@ def _pretraining_inputs(spec: RunSpec, recipe: Recipe) -> RunInputs:
         earlier = documents_of_version(request)
     corpus = find_inputs(request.corpus or [_docstrings(request.run_dir)], recipe.corpus)
     # Before hours of making examples.
-    check_names(sorted({file.source_name for file in corpus}), recipe.training.source_numbers)
+    names = sorted({file.source_name for file in corpus})
+    check_names(names, recipe.training.source_numbers)
+    for setting, is_set in (
+        ("corpus.source_power", recipe.corpus.source_power < 1.0),
+        ("gate.max_source_perplexity_increase", recipe.gate.max_source_perplexity_increase is not None),
+    ):
+        if is_set and not any(names):
+            raise InputError(f"{setting}: the text has no sources; name them with --corpus NAME=GLOB")
     (leaks,) = with_leak_table(recipe.corpus, folder).decontaminate or ("",)
     pairs = ""
     if recipe.gate.minimal_pairs:
@@ -166,14 +174,15 @@ def _initial_vocabulary(request: RunRequest, init: str) -> InputFile:
     if request.vocab:
         raise InputError("--vocab and --init: the vocabulary is the initial model's; give one of them")
     _, tokenizer = initial_folder(init, request.cased)
-    # Texts: SentencePiece's model is no vocabulary to train on with.
-    contents = {name: str(content) for name, content in vocabulary_files(tokenizer).items()}
-    digest = hashlib.sha256("\0".join(contents.values()).encode()).hexdigest()[:16]
+    contents = dict(vocabulary_files(tokenizer))
+    if further := format_fields(tokenizer):
+        contents[VOCABULARY_SPEC_FILE] = json.dumps(further) + "\n"
+    encoded = (content if isinstance(content, bytes) else content.encode() for content in contents.values())
+    digest = hashlib.sha256(b"\0".join(encoded)).hexdigest()[:16]
     folder = os.path.join(inputs_dir(request.run_dir), f"vocab-{digest}")
     os.makedirs(folder, exist_ok=True)
     for name, content in contents.items():
-        with atomic_write(os.path.join(folder, name)) as file:
-            file.write(content)
+        atomic_write_anywhere(os.path.join(folder, name), content)
     return _vocabulary(os.path.join(folder, next(iter(contents))))  # the merges are read beside it
 
 

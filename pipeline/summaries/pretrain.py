@@ -10,13 +10,14 @@ from typing import Any
 
 from tfx.utils import path_utils
 
-from bert_keras.data.example_format import EXAMPLE_SPEC_FILE, ExampleSpec
+from bert_keras.data.example_format import EXAMPLE_SPEC_FILE, SOURCE, ExampleSpec
 from bert_keras.objectives.table import PARTS, Part, bounds_of, perplexity_text
 from bert_keras.training.mixed_examples import mixtures, source_figures
 from bert_keras.training.phases import ExampleSet, phases_of
 from components.corpus_gen.record.card import COUNTS_FILE, READ
 from components.evaluator.chance import STANDARD_ERRORS
-from components.evaluator.results import BASELINE, chances, evaluated, pair_figures, word_figures
+from components.evaluator.results import BASELINE, chances, evaluated, evaluated_by_slice, pair_figures, word_figures
+from components.evaluator.settings import SLICED_BY
 from components.evaluator.word_perplexity import tokens_per_word, word_perplexity
 from components.example_gate.component import VERDICT_FILE
 from components.example_gate.limits import Figure
@@ -44,6 +45,7 @@ def figures(run: Run, recipe: Recipe, initial: InitialFiles | None) -> dict[str,
     trained_on = run.stages[stages.TRAINER].inputs[stages.EXAMPLES]
     objective = recipe.pretraining_objective
     metrics, (first, *_) = evaluated(evaluation), PARTS[objective]
+    by_word = _word_perplexity_of_sources(evaluation, examples, f"{first.key}_perplexity")
     recipe, budget = with_budget(recipe, run.output(stages.TRAINER, stages.MODEL_RUN).uri, f"{first.key}_loss")
     samples = sample_predictions(model, documents, recipe.vocabulary.algorithm)
     return {
@@ -57,7 +59,10 @@ def figures(run: Run, recipe: Recipe, initial: InitialFiles | None) -> dict[str,
         "vocab_size": spec.vocab_size,
         "examples_train": spec.train_examples,
         "examples_eval": spec.eval_examples,
-        "sources": read_by_source([artifact.uri for artifact in trained_on], recipe),
+        "sources": [
+            source | (by_word.get(source["name"], {}) if source["max_seq_length"] == spec.max_seq_length else {})
+            for source in read_by_source([artifact.uri for artifact in trained_on], recipe)
+        ],
         "data_figures": read_json(os.path.join(verdict, VERDICT_FILE))["figures"],
         "unigram_perplexity": chances(evaluation)[f"{first.key}_perplexity"][0],
         **{name: metrics[name] for name in bounds_of(objective)},
@@ -92,6 +97,17 @@ def _word_perplexity(run: Run, evaluation: str, examples: str, perplexity: str) 
         held_out["initial_model"] = word_perplexity(math.log(evaluated(evaluation, BASELINE)[perplexity]), tokens)
     figures = word_figures(evaluation)
     return {"word_perplexity": {**figures, "held_out": {**held_out, **figures.get("held_out", {})}}}
+
+
+def _word_perplexity_of_sources(evaluation: str, examples: str, perplexity: str) -> dict[str, dict[str, float]]:
+    return {
+        name: {
+            "word_perplexity": word_perplexity(math.log(part["metrics"][perplexity]), tokens_per_word(examples, name))
+        }
+        for part in evaluated_by_slice(evaluation)
+        if part["by"] == SLICED_BY[SOURCE]
+        for name in [part["of"]]
+    }
 
 
 def _initial_model(run: Run, files: InitialFiles | None, evaluation: str) -> dict[str, Any]:
@@ -213,5 +229,10 @@ def source_line(sources: Sequence[Mapping[str, Any]]) -> str:
     return ", ".join(
         f"{source['name'] or 'corpus'} {source['share']:.1%}, read {source['read'] / source['one_pass']:.2g} times"
         + (f" in {source['max_seq_length']} tokens" if len(lengths) > 1 else "")
+        + (
+            f", perplexity per word {perplexity_text(perplexity)}"
+            if (perplexity := source.get("word_perplexity"))
+            else ""
+        )
         for source in sources
     )

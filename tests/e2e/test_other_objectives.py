@@ -20,10 +20,29 @@ CASES = {
     "left_to_right_tiny": ({}, "left_to_right", ["encode", "encode_pair"]),
     "elmo_tiny": ({}, "bidirectional", ["encode", "encode_pair"]),
     "electra_tiny": ({"pretraining__embedding_size": 16}, "electra", FILLS),
+    "deberta_v3": (
+        {
+            "examples__objective": "full_sentences",
+            "model__position_embedding": "none",
+            "model__relative_attention": "disentangled",
+            "model__type_vocab_size": 0,
+            "pretraining__model_family": "electra",
+            "pretraining__embedding_sharing": "gdes",
+            "pretraining__embedding_size": 32,
+            "pretraining__generator_layers": 1,
+            "pretraining__generator_size": 1.0,
+        },
+        "electra",
+        FILLS,
+    ),
     "roberta_tiny": ({"examples__masking__unit": "whole_word"}, "mlm", FILLS),
     "spanbert_tiny": ({}, "span_boundary", FILLS),
     "modern_tiny": ({}, "mlm", FILLS),
-    "albert_tiny": ({"model__embedding_width": 16}, "mlm_sop", [*FILLS, "next_sentence"]),
+    "albert_tiny": (
+        {"model__embedding_width": 16, "vocabulary__algorithm": "sentencepiece"},
+        "mlm_sop",
+        [*FILLS, "next_sentence"],
+    ),
 }
 ALL_KEYS = ("mlm", "nsp", "sop", "lm", "forward", "backward", "sbo", "disc")
 TEXT = "Returns a new array of the given shape."

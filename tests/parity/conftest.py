@@ -24,7 +24,7 @@ from bert_keras.models.electra import ElectraConfig, ElectraDiscriminator, Elect
 from bert_keras.models.pretraining_heads import BertForPreTraining
 from bert_keras.models.roberta import RobertaForMaskedLM, roberta_config
 from bert_keras.objectives import electra, mlm, mlm_nsp
-from tests.support.models import every_model
+from tests.support.models import tiny_encoders
 from tests.support.models.variants_of_transformers import as_here, discriminator_names, generator_names, roberta_names
 from tests.support.models.whole_loss import whole
 
@@ -178,7 +178,7 @@ def relative(family, model_class, theirs_config, changes):
 
 def mpnet():
     config = transformers.MPNetConfig(**SIZES, max_position_embeddings=T + 2, layer_norm_eps=1e-5)
-    changes = {**every_model.MPNET_FIELDS, "layer_norm_eps": 1e-5}
+    changes = {**tiny_encoders.MPNET_FIELDS, "layer_norm_eps": 1e-5}
     return relative("mpnet", transformers.MPNetForMaskedLM, config, changes)
 
 
@@ -186,7 +186,7 @@ def deberta(shares):
     fields = {"relative_attention": True, "position_biased_input": False, "norm_rel_ebd": "layer_norm"}
     fields |= {"pos_att_type": "c2p|p2c", "position_buckets": 4, "max_relative_positions": 10}
     config = transformers.DebertaV2Config(**SIZES, **fields, max_position_embeddings=T, share_att_key=shares)
-    changes = {**every_model.DEBERTA_FIELDS, "layer_norm_eps": 1e-7, "shares_position_keys": shares}
+    changes = {**tiny_encoders.DEBERTA_FIELDS, "layer_norm_eps": 1e-7, "shares_position_keys": shares}
     return relative("deberta-v2", transformers.DebertaV2ForMaskedLM, config, changes)
 
 

@@ -18,7 +18,7 @@ from bert_keras.models.roberta import RobertaForMaskedLM
 from bert_keras.tokenizers.byte_bpe import SPECIAL_TOKENS as BPE_TOKENS
 from bert_keras.tokenizers.byte_bpe import ByteBpeTokenizer, byte_alphabet
 from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
-from tests.support.models import every_model
+from tests.support.models import every_model, tiny_encoders
 from tests.support.models.model_folders import read_huggingface, write_huggingface
 from tests.support.models.tiny_sentencepiece import tiny_sentencepiece
 
@@ -55,8 +55,8 @@ PIECES = tiny_sentencepiece()
 ALBERT = dataclasses.replace(
     BERT, vocab_size=len(PIECES.vocabulary), hidden_act="gelu_tanh", embedding_width=20, shared_layers=True
 )
-MPNET = dataclasses.replace(ROBERTA, vocab_size=40, **every_model.MPNET_FIELDS)
-DEBERTA = dataclasses.replace(BERT, vocab_size=40, layer_norm_eps=1e-7, **every_model.DEBERTA_FIELDS)
+MPNET = dataclasses.replace(ROBERTA, vocab_size=40, **tiny_encoders.MPNET_FIELDS)
+DEBERTA = dataclasses.replace(BERT, vocab_size=40, layer_norm_eps=1e-7, **tiny_encoders.DEBERTA_FIELDS)
 DEBERTA_APART = dataclasses.replace(DEBERTA, shares_position_keys=False)
 MODERN_BYTES = dataclasses.replace(MODERN, vocab_size=len(BYTES.vocabulary))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from bert_keras.convert.families.family import Family, TaskHead, plain_but_for, plain_fields, task_heads
-from bert_keras.convert.weight_map import bert_heads, discriminator_head
+from bert_keras.convert.weight_map import bert_heads, electra_heads
 from bert_keras.models.config import BertConfig
 from bert_keras.tokenizers.protocol import BYTE_BPE, SENTENCEPIECE, WORDPIECE
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from bert_keras.tokenizers.protocol import Tokenizer
 
 _ALWAYS: dict[str, Any] = {"position_embedding": "none", "relative_attention": "disentangled"}
+_MUST_BE = {"relative_attention": True, "position_biased_input": False}
 # Names here and there.
 _FIELDS = {
     "relative_buckets": "position_buckets",
@@ -52,7 +53,7 @@ DEBERTA_V2 = Family(
     name="deberta-v2",
     title="DeBERTa-v2",
     algorithms=(WORDPIECE, BYTE_BPE, SENTENCEPIECE),
-    heads=lambda config, width: (*bert_heads(config, width), *discriminator_head(config)),
+    heads=lambda config, width: (*bert_heads(config, width), *electra_heads(config, width)),
     prefix="deberta.",
     head_prefixes=("cls.predictions.",),
     class_stem="DebertaV2",
@@ -66,27 +67,16 @@ DEBERTA_V2 = Family(
         (r"^bert\.", "deberta."),
     ),
     # Released models have no convolution, but for v2-xlarge and v2-xxlarge.
-    must_be={
-        "relative_attention": True,
-        "position_biased_input": False,
-        "norm_rel_ebd": "layer_norm",
-        "conv_kernel_size": 0,
-    },
+    must_be={**_MUST_BE, "norm_rel_ebd": "layer_norm", "conv_kernel_size": 0},
     # `DebertaV2Config`, and what its model takes for fields that it lacks.
     defaults={
-        "vocab_size": 128100,
-        "layer_norm_eps": 1e-7,
-        "type_vocab_size": 0,
-        "relative_attention": False,
-        "position_biased_input": True,
-        "norm_rel_ebd": "none",
-        "position_buckets": -1,
-        "max_relative_positions": -1,
-        "share_att_key": False,
-        "pos_att_type": None,
+        **{"vocab_size": 128100, "layer_norm_eps": 1e-7, "type_vocab_size": 0, "norm_rel_ebd": "none"},
+        **{name: not value for name, value in _MUST_BE.items()},
+        **{"position_buckets": -1, "max_relative_positions": -1, "share_att_key": False, "pos_att_type": None},
     },
     fields_here=_fields_here,
     fields_there=_fields_there,
+    masked_lm_only=True,
     # Of the decoder of the pre-training, which read absolute positions.
     tensors_here=lambda tensors: (t for t in tensors if "embeddings.position_embeddings." not in t.name),
     task_heads=task_heads(TaskHead("classifier", "pooler.dense", ("gelu",), must_be={"pooler_hidden_act": "gelu"})),

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from bert_keras.convert.families.family import Family, TaskHead, check_plain, task_heads
+from bert_keras.convert.families.family import Family, TaskHead, check_plain, plain_but_for, task_heads
 from bert_keras.convert.weight_map import bert_heads
-from bert_keras.errors import InputError
 from bert_keras.tokenizers.protocol import WORDPIECE
 
 if TYPE_CHECKING:
@@ -38,13 +36,7 @@ def _fields_here(stored: dict[str, Any]) -> dict[str, Any]:
 def _fields_there(
     family: Family, config: BertConfig, width: int, activation: str, tokenizer: Tokenizer | None
 ) -> dict[str, Any]:
-    check_plain(dataclasses.replace(config, type_vocab_size=1), "Hugging Face's DistilBERT")
-    for name, value in _ALWAYS.items():
-        if getattr(config, name) != value:
-            raise InputError(
-                f"model.{name} is {getattr(config, name)}, but Hugging Face's DistilBERT always has {value}; write the "
-                "model with --to bert-tfx"
-            )
+    check_plain(plain_but_for(config, _ALWAYS, family.title), "Hugging Face's DistilBERT")
     return {there: getattr(config, here) for here, (there, _) in _FIELDS.items()} | {"activation": activation}
 
 

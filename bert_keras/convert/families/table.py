@@ -17,10 +17,7 @@ from bert_keras.tokenizers.protocol import SENTENCEPIECE, TITLES, WORDPIECE, Tok
 
 # ELMo's is known to no other program.
 _BILM = Family(name="bilm", title="biLM", algorithms=(WORDPIECE, SENTENCEPIECE))
-_ALL = (
-    *(BERT, ROBERTA, ELECTRA, MODERNBERT, ALBERT, DISTILBERT, XLM_ROBERTA, CAMEMBERT, MPNET, DEBERTA_V2),
-    _BILM,
-)
+_ALL = (BERT, ROBERTA, ELECTRA, MODERNBERT, ALBERT, DISTILBERT, XLM_ROBERTA, CAMEMBERT, MPNET, DEBERTA_V2, _BILM)
 FAMILIES = {family.name: family for family in _ALL}
 
 

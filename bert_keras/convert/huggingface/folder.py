@@ -24,7 +24,7 @@ from bert_keras.convert.architecture import (
     architecture_of,
     backbone_of,
     check_written,
-    generator_size,
+    generator_fields,
 )
 from bert_keras.convert.families.table import FAMILIES
 from bert_keras.convert.huggingface import sentence_transformers
@@ -35,6 +35,7 @@ from bert_keras.convert.model_folder import ModelFolder, Networks, Written
 from bert_keras.errors import InputError
 from bert_keras.models.config import BertConfig, HiddenAct, Part
 from bert_keras.tokenizers import vocabulary_files
+from bert_keras.tokenizers.byte_bpe import ByteBpeTokenizer
 from bert_keras.tokenizers.fast_tokenizer import write_fast_tokenizer
 from bert_keras.tokenizers.protocol import SENTENCEPIECE, Tokenizer, format_of
 from bert_keras.tokenizers.tokenizer_files import read_rules
@@ -88,13 +89,13 @@ def read_huggingface(directory: str, cased: bool | None = None) -> ModelFolder:
         parts = {weight.part for weight in weight_copy.check_tensors(architecture, "huggingface", stored, file)}
     _check_head(architecture, parts, config_path)
     embedding, not_read = sentence_transformers.read_embedding(directory, positions)
-    size = None if tuned.task else _generator_size(directory, architecture)
+    size = None if tuned.task else _generator_fields(directory, architecture)
     return ModelFolder(
         architecture,
         lambda: _load(directory, tuned, size is not None),
         lambda: vocabulary.tokenizer(directory, cased) if vocabulary else None,
         directory,
-        generator_size=size,
+        generator_fields=size,
         is_generator=architecture.family == "electra" and "masked-LM head" in parts,
         embedding=embedding,
         max_seq_length=length,
@@ -124,8 +125,8 @@ def _load(directory: str, tuned: FineTuned, has_generator: bool) -> Networks:
     return dataclasses.replace(networks, generator=_read_generator(directory, networks.model))
 
 
-def _generator_size(directory: str, discriminator: Architecture) -> float | None:
-    """The generator's share of the discriminator's width; None if there is no generator."""
+def _generator_fields(directory: str, discriminator: Architecture) -> dict[str, float] | None:
+    """The generator's size, as in `ModelFolder`; None if there is no generator."""
     folder = os.path.join(directory, GENERATOR_FOLDER)
     path = os.path.join(folder, CONFIG_FILE)
     if discriminator.family != "electra" or not os.path.exists(path):
@@ -133,7 +134,7 @@ def _generator_size(directory: str, discriminator: Architecture) -> float | None
     generator = read_huggingface(folder)
     if not generator.is_generator:
         raise InputError(f"{folder}: has no masked-LM head, so it is no generator; give the one of {directory}")
-    return generator_size(generator.architecture, discriminator, f"{path}: is not the generator of {directory}")
+    return generator_fields(generator.architecture, discriminator, f"{path}: is not the generator of {directory}")
 
 
 def _read_generator(directory: str, discriminator: Model) -> ElectraGenerator:
@@ -167,6 +168,7 @@ def write_huggingface(folder: ModelFolder, directory: str) -> Written:
     _check_head(architecture, parts, "the model")
     fields = {**_config_fields(architecture, parts, tokenizer), **fine_tuned_fields(folder, architecture)}
     left_out = weight_copy.left_out(model, "huggingface", family.name)
+    left_out += ("generator",) if folder.generator and family.name != "electra" else ()
     tensors = weight_copy.tensors_of(model, "huggingface", family.name)
     if architecture.head:
         unread = {
@@ -182,9 +184,12 @@ def write_huggingface(folder: ModelFolder, directory: str) -> Written:
         length = folder.settings.max_seq_length if folder.task and folder.settings else folder.max_seq_length
         length = length or encoder.max_position_embeddings
         if tokenizer:
-            vocabulary_files.write_vocabulary(temporary, tokenizer)
+            # What is done before byte-level BPE only tokenizer.json says.
+            only_fast = isinstance(tokenizer, ByteBpeTokenizer) and (tokenizer.nfc or bool(tokenizer.added))
+            if not only_fast:
+                vocabulary_files.write_vocabulary(temporary, tokenizer)
             settings = settings_of(tokenizer, length)
-            if family.only_fast_tokenizer or tokenizer.algorithm == SENTENCEPIECE:
+            if family.only_fast_tokenizer or tokenizer.algorithm == SENTENCEPIECE or only_fast:
                 settings |= write_fast_tokenizer(temporary, tokenizer)
             files_.write_json(temporary, TOKENIZER_FILE, settings)
         files_.write_json(temporary, CONFIG_FILE, fields)
@@ -196,7 +201,7 @@ def write_huggingface(folder: ModelFolder, directory: str) -> Written:
         save_file(tensors, weights, metadata={"format": "pt"})
         # safetensors makes the file readable to its owner only, whatever the umask.
         shutil.copymode(os.path.join(temporary, CONFIG_FILE), weights)
-        if folder.generator:
+        if folder.generator and family.name == "electra":
             generator = ModelFolder.in_memory(folder.generator, tokenizer)
             write_huggingface(generator, os.path.join(temporary, GENERATOR_FOLDER))
     return Written(remarks=tuple(f"the {part} is dropped: {fields['architectures'][0]} has none" for part in left_out))

@@ -48,7 +48,7 @@ def onnx_model(model: keras.Model, embedding: EmbeddingSettings, untrained: Coll
         untrained: parts with random weights; they have no output.
 
     Raises:
-        InputError: the model has LSTMs.
+        InputError: the model has LSTMs or relative positions.
     """
     backbone = backbone_of(model)
     if backbone.config.encoder == "bilm" or any(getattr(model, name, None) for name in ("bilstm", "reader")):
@@ -134,6 +134,8 @@ class _Graph:
 
 def _encoder(graph: _Graph, backbone: BertBackbone, ids: str, mask: str, segments: str | None) -> str:
     config, embeddings = backbone.config, backbone.embeddings
+    if config.relative_attention != "none":
+        raise InputError("model.relative_attention is not written as ONNX; keep the model as bert-tfx")
     x = graph("Gather", embeddings.word_embeddings.embeddings, ids)
     if config.type_vocab_size:
         table = embeddings.token_type_embeddings.embeddings

@@ -6,10 +6,13 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from bert_keras.data.example_format import SOURCE_RATES
+from bert_keras.data.mixture import source_rates
 from bert_keras.errors import InputError
 from components.corpus_gen.filters import leaks, personal_data
 from components.corpus_gen.filters.chain import RULES
 from components.corpus_gen.record.licences import LICENCES
+from components.corpus_gen.record.rates import COUNTS_FILE as COUNTS_FILE
 from components.corpus_gen.record.tally import (
     ALL,
     DUPLICATE,
@@ -28,7 +31,6 @@ from components.io.shards import whole_file, write_json
 # Counts of documents by split (SPLITS). READ has those made before a document has a split, FOUND what the filters found
 # in documents, whether they dropped them or not, RECORD what became of documents (`tally`). SOURCES has the counts of
 # each source that has a name, LICENCES the licence files beside the text (`licences.licences_of`), if there are any.
-COUNTS_FILE = "corpus.json"
 READ, RECORD = "read", "record"
 CARD_FILE = "corpus_card.md"
 UNITS = ("documents", "bytes", "words")
@@ -60,7 +62,10 @@ def write_counts(
             raise InputError(f"no document remains of {which} ({read}): give more text, or change corpus.cleaning")
     whole = by_source.pop("")
     whole[RECORD] = nested(whole[RECORD])
-    sources = {SOURCES: by_source} if by_source else {}
+    sources: dict[str, Any] = {SOURCES: by_source} if by_source else {}
+    if by_source and settings.source_power < 1.0:
+        sentences = {name: by_split[SPLITS[0]]["segments"] for name, by_split in by_source.items()}
+        sources[SOURCE_RATES] = source_rates(sentences, settings.source_power)
     content = {**whole, **sources, **leaks.described(settings), **({LICENCES: licences} if licences else {})}
     with whole_file(f"{documents_dir}/{CARD_FILE}", documents_dir) as file:
         file.write(corpus_card(content, settings).encode())
@@ -107,6 +112,8 @@ def _lines(counts: Mapping[str, Any], settings: CorpusSettings) -> Iterator[str]
         )
         columns = [by, *(f"{unit} {what}" for what in ("read", "kept") for unit in UNITS), "documents dropped"]
         yield from _section(title, rows, columns, "not counted (`corpus.count_languages`)")
+    if rates := counts.get(SOURCE_RATES):
+        yield from _section(*_weights(counts[SOURCES], rates))
     personal = (
         [rule, text, _number(found.get(rule, 0)) if getattr(settings.personal_data, switch) else "not searched"]
         for (rule, text), switch in zip(personal_data.RULES.items(), ("email", "ip", "card", "phone"), strict=True)
@@ -137,6 +144,17 @@ def _lines(counts: Mapping[str, Any], settings: CorpusSettings) -> Iterator[str]
 def total(fates: _Fates) -> dict[str, int]:
     """The sums of all fates."""
     return {unit: sum(fate[unit] for fate in fates.values()) for unit in UNITS}
+
+
+def _weights(sources: Mapping[str, Any], rates: Mapping[str, float]) -> tuple[str, Iterator[list[str]], list[str]]:
+    """The shares of the sources in the sentences before and after their weighting."""
+    sizes = {name: sources[name][SPLITS[0]]["segments"] for name in rates}
+    before, after = sum(sizes.values()), sum(sizes[name] * rate for name, rate in rates.items())
+    rows = (
+        [name, _number(sizes[name]), f"{sizes[name] / before:.2%}", f"{sizes[name] * rate / after:.2%}", f"{rate:.3g}"]
+        for name, rate in rates.items()
+    )
+    return "Weights (`corpus.source_power`)", rows, ["source", "sentences", "share", "share when read", "times read"]
 
 
 def _section(

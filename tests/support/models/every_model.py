@@ -21,7 +21,6 @@ from keras import ops
 from bert_keras.models import electra as electra_model
 from bert_keras.models import task_models as heads
 from bert_keras.models.bilm import MAX_CHARACTERS, PAD, BiLM
-from bert_keras.models.config import BertConfig
 from bert_keras.models.dropout import random_bits
 from bert_keras.models.electra import ElectraConfig, ElectraDiscriminator, ElectraForPreTraining, ElectraGenerator
 from bert_keras.models.left_to_right import LeftToRightLM
@@ -32,43 +31,11 @@ from bert_keras.objectives import electra, mlm, mlm_nsp, next_token, span_bounda
 from bert_keras.objectives.labels import label_objective
 from bert_keras.tasks import regression, similarity
 from bert_keras.tasks.span import task_type
+from tests.support.models.tiny_encoders import ALBERT, BILM, DEBERTA, LEFT_TO_RIGHT, MODERN, MPNET, SHAPE, TINY, T, V
 from tests.support.models.whole_loss import whole
 
-V, T, LABELS = 40, 12, 3
+LABELS = 3
 LENGTHS = (12, 9, 4)
-SHAPE = {"vocab_size": V, "max_position_embeddings": T, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-TINY = BertConfig(hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=48, **SHAPE)
-LEFT_TO_RIGHT = BertConfig(hidden_size=16, num_hidden_layers=2, num_attention_heads=2, causal=True, **SHAPE)
-BILM = dataclasses.replace(TINY, encoder="bilm", intermediate_size=12)
-# ModernBERT's differences, in a model with a global layer on each side of a local one.
-MODERN = dataclasses.replace(
-    TINY,
-    num_hidden_layers=3,
-    type_vocab_size=0,
-    position_embedding="rotary",
-    rotary_base=160.0,
-    local_rotary_base=10.0,
-    norm_place="pre",
-    gated_feed_forward=True,
-    use_bias=False,
-    local_attention=4,
-    global_attn_every_n_layers=2,
-)
-
-
-# Of MPNet and of DeBERTa: of 12 tokens some are farther from each other than all distances that are told apart.
-MPNET_FIELDS: dict[str, Any] = {"type_vocab_size": 0, "relative_attention": "bias"}
-DEBERTA_FIELDS: dict[str, Any] = {
-    "type_vocab_size": 0,
-    "position_embedding": "none",
-    "relative_attention": "disentangled",
-    "relative_buckets": 4,
-    "max_relative_distance": 10,
-}
-MPNET = dataclasses.replace(TINY, **{**MPNET_FIELDS, "relative_buckets": 8, "max_relative_distance": 6})
-DEBERTA = dataclasses.replace(TINY, **DEBERTA_FIELDS)
-# ALBERT's: one layer, three times, under embeddings of another width.
-ALBERT = dataclasses.replace(TINY, num_hidden_layers=3, embedding_width=8, shared_layers=True)
 
 
 class Case(NamedTuple):
@@ -190,6 +157,11 @@ CASES = {
     ),
     "electra": Case(
         lambda: ElectraForPreTraining(ELECTRA),
+        features,
+        lambda outputs, x: whole(electra.loss, summed(electra.example_sums(outputs, x))),
+    ),
+    "deberta-v3": Case(
+        lambda: ElectraForPreTraining(ElectraConfig(DEBERTA, 16, 1.0, 1, "gdes")),
         features,
         lambda outputs, x: whole(electra.loss, summed(electra.example_sums(outputs, x))),
     ),

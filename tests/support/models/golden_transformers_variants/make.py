@@ -105,6 +105,17 @@ def run_albert(model, inputs):
     return {name: x.numpy() for name, x in {**outputs, "last_layer": result.hidden_states[-1]}.items()}
 
 
+def with_relative_positions():
+    """An MPNet, and a DeBERTa with matrices of its own for distances."""
+    torch.manual_seed(0)
+    config = transformers.MPNetConfig(**SIZES, max_position_embeddings=14, layer_norm_eps=1e-5)
+    yield "mpnet", randomised(transformers.MPNetForMaskedLM(config))
+    fields = {"relative_attention": True, "position_biased_input": False, "norm_rel_ebd": "layer_norm"}
+    fields |= {"pos_att_type": "p2c|c2p", "position_buckets": 4, "share_att_key": False}
+    config = transformers.DebertaV2Config(**SIZES, **fields, max_position_embeddings=12)
+    yield "deberta_v2", randomised(transformers.DebertaV2ForMaskedLM(config))
+
+
 def save(name, tensors, inputs, outputs):
     named = {f"inputs/{key}": value for key, value in inputs.items()}
     named |= {f"outputs/{key}": value for key, value in outputs.items()}
@@ -155,3 +166,7 @@ if __name__ == "__main__":
         model, inputs = albert(layers, hidden), random_inputs(segments=2, vocab_size=30000)
         count = {"parameters": np.array([sum(parameter.numel() for parameter in model.parameters())])}
         save(f"albert_{name}", count, inputs, run_albert(model, inputs))
+
+    for name, model in with_relative_positions():
+        inputs = random_inputs(segments=1)
+        save(name, tensors_of(model), inputs, run(model, inputs, model.config.pad_token_id))

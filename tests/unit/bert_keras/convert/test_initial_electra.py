@@ -5,13 +5,18 @@ import json
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from safetensors.numpy import save_file
 
+from bert_keras.convert.formats import FORMATS, read_folder
 from bert_keras.convert.initial_weights import electra_sizes, initial_folder, initialize
+from bert_keras.data.example_format import ExampleLayout
 from bert_keras.errors import InputError
 from bert_keras.models.config import BertConfig
 from bert_keras.models.electra import ElectraConfig, ElectraForPreTraining
 from bert_keras.models.pretraining_heads import BertForPreTraining
+from bert_keras.objectives import electra
+from bert_keras.saved_model.pretrained import export_saved_model
 from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
 from bert_keras.tokenizers.wordpiece_extension import extend
 from tests.support.models.model_folders import write
@@ -87,7 +92,11 @@ def test_a_discriminator_of_transformers_answers_as_there(tmp_path):
 def test_a_folder_with_the_generator_gives_both_networks(source, tmp_path):
     directory = folder_of(tmp_path, source.discriminator, "electra")
     folder_of(tmp_path, source.generator, "electra/generator")
-    assert electra_sizes(initial_folder(directory)[0]) == {"embedding_size": 32, "generator_size": 0.5}
+    assert electra_sizes(initial_folder(directory)[0]) == {
+        "embedding_size": 32,
+        "generator_size": 0.5,
+        "generator_layers": 0,
+    }
     model = built(ElectraForPreTraining, ELECTRA, 2)
     result = initialize(model, directory, None, TOKENIZER)
     assert result.trained == ("encoder", "discriminator head", "generator") and not result.untrained
@@ -145,3 +154,52 @@ def test_the_generator_of_another_model_is_refused(source, tmp_path):
     folder_of(tmp_path, built(ElectraForPreTraining, deeper).generator, "second/generator")
     with pytest.raises(InputError, match=r"config\.json: is not the generator of .*: it must differ .* in width only"):
         initial_folder(directory)
+
+
+def test_a_deberta_with_disentangled_sharing_is_pushed_written_and_trained_on(tmp_path):
+    """Every folder has whole tables; a model that is trained on has the generator's, and what is added to it."""
+    fields = {"position_embedding": "none", "relative_attention": "disentangled", "relative_buckets": 4}
+    encoder = dataclasses.replace(BERT, type_vocab_size=0, max_relative_distance=8, **fields)
+    config = ElectraConfig(encoder, BERT.hidden_size, 1.0, 1, "gdes")
+    trained, pushed = built(ElectraForPreTraining, config), str(tmp_path / "pushed")
+    layout = ExampleLayout.bert(16, 3)
+    export_saved_model(trained, TOKENIZER, pushed, layout, electra.OBJECTIVE)
+    read = read_folder(pushed)
+    assert (read.family, read.untrained, read.config) == ("deberta-v2", (), encoder)
+    assert_same(read.model, trained.discriminator)
+    assert_same(read.generator, trained.generator)
+    served = tf.saved_model.load(pushed).signatures["encode"](text=tf.constant(["a b."]))["sequence_output"]
+    inputs = {name: value[:, : served.shape[1]] for name, value in read.inputs(["a b."]).items()}
+    np.testing.assert_allclose(served, trained.discriminator(inputs)["sequence_output"], rtol=1e-5, atol=1e-6)
+
+    assert FORMATS["bert-tfx"].write(read, str(tmp_path / "again")).untrained == ()
+    again = read_folder(str(tmp_path / "again"))
+    assert_same(again.model, trained.discriminator)
+    assert_same(again.generator, trained.generator)
+
+    written = FORMATS["hf"].write(read, str(tmp_path / "hf"))
+    assert [remark.split(" is dropped")[0] for remark in written.remarks] == [
+        "the discriminator head",
+        "the generator",
+    ]
+    encoder_alone = read_folder(str(tmp_path / "hf"))
+    np.testing.assert_allclose(
+        encoder_alone.model(INPUTS)["sequence_output"], trained.discriminator(INPUTS)["sequence_output"], atol=1e-5
+    )
+
+    assert electra_sizes(read) == {
+        "embedding_size": BERT.hidden_size,
+        "generator_size": 1.0,
+        "generator_layers": 1,
+        "embedding_sharing": "gdes",
+    }
+    model = built(ElectraForPreTraining, config, 2)
+    initialize(model, pushed, None, TOKENIZER)
+    assert_same(model.discriminator, trained.discriminator)
+    assert_same(model.generator, trained.generator)
+    # Without a generator, its table begins as the encoder's.
+    initialize(model, str(tmp_path / "hf"), None, TOKENIZER)
+    np.testing.assert_array_equal(model.discriminator.backbone.embeddings.word_embeddings.embeddings, 0)
+    np.testing.assert_allclose(
+        model.discriminator(INPUTS)["sequence_output"], encoder_alone.model(INPUTS)["sequence_output"], atol=1e-6
+    )

@@ -113,7 +113,7 @@ def test_the_sizes_are_read_off_the_tensors(folder):
     outline = read_any(folder)
     # Of the source's configuration, what a checkpoint does not hold has the original's values.
     assert outline.config == ELECTRA.discriminator
-    assert electra_sizes(outline) == {"embedding_size": 32, "generator_size": 0.5}
+    assert electra_sizes(outline) == {"embedding_size": 32, "generator_size": 0.5, "generator_layers": 0}
     assert not outline.is_generator
 
 

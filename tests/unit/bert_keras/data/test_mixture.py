@@ -8,7 +8,14 @@ import numpy as np
 import pytest
 
 from bert_keras.data.example_format import Shard
-from bert_keras.data.mixture import Source, choices, examples_by_source, parse_numbers, with_weights
+from bert_keras.data.mixture import (
+    Source,
+    choices,
+    examples_by_source,
+    parse_numbers,
+    source_rates,
+    with_weights,
+)
 from bert_keras.errors import InputError
 
 
@@ -80,6 +87,26 @@ def test_without_weights_a_source_counts_by_its_text():
     """900 examples a pass, of several passes, beside 100: nine tenths."""
     sources = [source("books", 100), source("web", 900, 900)]
     assert weights_of(sources) == {"books": Fraction(1, 10), "web": Fraction(9, 10)}
+
+
+@pytest.mark.parametrize(
+    ("power", "shares"),
+    # 16, 81 and 256 sentences: of 353 by size; 4 + 9 + 16 = 29 with 1/2, 2 + 3 + 4 = 9 with 1/4 (XLM-R's p_i, arXiv
+    # 1911.02116, section 3.1); all alike with 0.
+    [(1.0, (16, 81, 256)), (0.5, (4, 9, 16)), (0.25, (2, 3, 4)), (0.0, (1, 1, 1))],
+)
+def test_weights_by_size_to_a_power(power, shares):
+    sizes = {"sw": 16, "ur": 81, "en": 256}
+    rates = source_rates(sizes, power)
+    assert rates["en"] == 1.0
+    # As many examples as sentences.
+    sources = [source(name, size)._replace(weight=rates[name]) for name, size in sizes.items()]
+    assert weights_of(sources) == {name: Fraction(n, sum(shares)) for name, n in zip(sizes, shares, strict=True)}
+
+
+def test_given_weights_come_before_rates():
+    sources = [source("books", 10)._replace(weight=8.0), source("web", 10)]
+    assert weights_of(sources, {"books": 1, "web": 1}) == {"books": Fraction(1, 2), "web": Fraction(1, 2)}
 
 
 @pytest.mark.parametrize(

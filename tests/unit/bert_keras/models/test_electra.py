@@ -118,6 +118,23 @@ def test_embeddings_of_the_width_need_no_projection():
     assert model.backbone.embeddings_project is None
 
 
+def test_gradient_disentangled_sharing_keeps_the_losses_apart(random_bert):
+    """The discriminator's loss changes its own table, the generator's loss the shared one (arXiv 2111.09543, 3.2)."""
+    config = ElectraConfig(dataclasses.replace(TINY.discriminator, position_embedding="none"), 32, 1.0, 1, "gdes")
+    model, features = random_bert(config, ElectraForPreTraining), batch()
+    shared, added = (m.backbone.embeddings.word_embeddings.embeddings for m in (model.generator, model.discriminator))
+    assert len(model.generator.backbone.encoder_layers) == 1 and shared.shape == added.shape
+    with tf.GradientTape(persistent=True) as tape:
+        sums = summed(example_sums(model(features), features))
+    for name, learns, rests in (("disc_nll", added, shared), ("mlm_nll", shared, added)):
+        changed, kept = tape.gradient(sums[name], [learns.value, rests.value])
+        assert np.abs(tf.convert_to_tensor(changed)).max() > 0 and kept is None
+    read = model.discriminator.backbone.embeddings.word_embeddings(features["input_ids"])
+    np.testing.assert_array_equal(
+        read, np.asarray(added)[features["input_ids"]] + np.asarray(shared)[features["input_ids"]]
+    )
+
+
 def test_a_backbone_with_shared_embeddings_is_not_saved_alone(model):
     with pytest.raises(NotImplementedError, match="electra shares its embeddings; save the model"):
         model.discriminator.backbone.get_config()

@@ -71,6 +71,15 @@ def test_sets_of_one_length_are_sources_named_by_their_folders():
         mixed({"/data/news": example_set(TEXT), "/data/law": example_set(TEXT, vocabulary_sha256="other")}, BATCHES)
 
 
+def test_a_source_is_read_at_its_rate():
+    """300 examples of books at 9 times the rate of 900 of the web; another set with other rates is no other layout."""
+    examples = example_set(NAMED, source_rates={"books": 9.0, "web": 1.0})
+    found = mixed({"a": examples, "b": replay()}, dataclasses.replace(BATCHES, replay_share=0.2))
+    assert {source.name: source.weight for source in found.mixture} == pytest.approx(
+        {"replay": 0.2, "books": 0.6, "web": 0.2}
+    )
+
+
 def test_the_phases_are_the_lengths():
     """A second phase has its own sets, replayed ones too."""
     long = {"max_seq_length": 512}

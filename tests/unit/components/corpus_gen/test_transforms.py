@@ -213,7 +213,8 @@ def test_sources_have_shards_and_counts_of_their_own(tmp_path, corpus):
     """The same documents as without names; a copy is of the first file's source. Every bucket has a shard of each."""
     paths, _ = corpus
     plain, names = make(paths, tmp_path / "plain", SMALL), ["web", "web", "books", "law", "web"]
-    shards = make(paths[::-1], tmp_path / "named", SMALL, names=names[::-1])
+    power = dataclasses.replace(SMALL, source_power=0.5)
+    shards = make(paths[::-1], tmp_path / "named", power, names=names[::-1])
     of_path = dict(zip(paths, names, strict=True))
     for split in SPLITS:
         found = []
@@ -230,7 +231,14 @@ def test_sources_have_shards_and_counts_of_their_own(tmp_path, corpus):
     buckets = {shard.rpartition("-")[0] for shard in shards}
     assert {*shards} == {f"{bucket}-{name}.tfrecord" for bucket in buckets for name in ("books", "law", "web")}
     counts, alone = counted(tmp_path / "named"), counted(tmp_path / "plain")
-    sources = counts.pop("sources")
+    sources, rates = counts.pop("sources"), counts.pop("source_rates")
+    sentences = {name: of_source["train"]["segments"] for name, of_source in sources.items()}
+    assert rates == {name: (sentences["web"] / count) ** 0.5 for name, count in sentences.items()}
+    weighted = sum(count**0.5 for count in sentences.values())
+    share = f"{sentences['law'] / sum(sentences.values()):.2%} | {sentences['law'] ** 0.5 / weighted:.2%}"
+    assert f"| law | {sentences['law']} | {share} | {rates['law']:.3g} |" in (
+        (tmp_path / "named" / CARD_FILE).read_text()
+    )
     record, record_alone = counts.pop("record"), alone.pop("record")
     assert record["all"] == record_alone["all"] and sorted(record["sources"]) == ["books", "law", "web"]
     assert counts == alone and list(sources) == ["books", "law", "web"]

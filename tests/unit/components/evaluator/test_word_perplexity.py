@@ -55,6 +55,14 @@ def test_the_mean_loss_is_of_all_examples_or_of_the_first(model, examples):
     assert word_perplexity.mean_loss(model, examples, "mlm", 99) == 16 / 8
 
 
+def test_tokens_per_word_of_a_source(tmp_path):
+    counts = {name: {"eval": {"tokens": tokens, "words": 10}} for name, tokens in (("ko", 30), ("en", 12))}
+    spec = {"counts": {"eval": {"tokens": 42, "words": 20}}, "sources": counts}
+    (tmp_path / "example_spec.json").write_text(json.dumps(spec))
+    found = [word_perplexity.tokens_per_word(str(tmp_path), name) for name in ("", "ko", "en")]
+    assert found == [2.1, 3.0, 1.2]
+
+
 def test_a_model_whose_head_was_drawn_has_no_loss(model, examples):
     assert word_perplexity.mean_loss(model, examples, "lm") is None
 

@@ -25,6 +25,8 @@ def reference(features, row):
     for name, values in features.items():
         if np.issubdtype(values.dtype, np.floating):
             example.features.feature[name].float_list.value.extend(values[row].tolist())
+        elif values.dtype.kind == "S":
+            example.features.feature[name].bytes_list.value.extend(values[row].tolist())
         else:
             example.features.feature[name].int64_list.value.extend(values[row].tolist())
     return example.SerializeToString(deterministic=True)
@@ -40,6 +42,7 @@ def test_bytes_equal_protocol_buffers(num_examples, data):
         "some_ids": array(np.int32, st.integers(0, 2**31 - 1)),
         "flags": array(np.uint8, st.integers(0, 255)),
         "longs": array(np.int64, st.integers(0, 2**63 - 1)),
+        "text": np.full((num_examples, 1), data.draw(st.sampled_from([b"en", b"x" * 130]))),
         "a_float": array(np.float32, st.floats(width=32, allow_nan=False)),
     }
     assert encode_examples(features) == [reference(features, row) for row in range(num_examples)]
@@ -67,7 +70,8 @@ def test_records_equal_tensorflows(tmp_path):
     [
         ({"ids": np.array([[1, -2]])}, "'ids' holds -2"),
         ({"ids": np.array([1, 2])}, r"'ids' has shape \(2,\)"),
-        ({"ids": np.array([[b"a"]])}, "'ids' is of type"),
+        ({"ids": np.array([["a"]])}, "'ids' is of type"),
+        ({"ids": np.array([[b"a", b"b"]])}, "'ids' is of type"),
         ({"ids": np.zeros((2, 1), int), "labels": np.zeros((3, 1), int)}, "'labels' has 3 rows"),
     ],
 )

@@ -13,6 +13,7 @@ import pytest
 import tensorflow as tf
 from apache_beam.testing.util import assert_that, equal_to
 
+from bert_keras.data.example_format import ExampleSpec
 from bert_keras.data.masking import MaskingSettings
 from bert_keras.tokenizers.wordpiece import BertTokenizer
 from components.io.shards import read_documents
@@ -237,7 +238,12 @@ def test_examples_of_a_source_are_named_and_counted_by_it(tmp_path, output_dir):
         for split in ("train", "eval")
     ]
     facts = {"vocabulary_sha256": "0", "vocab_size": 9, "unicode_version": "15"}
-    transforms.write_example_spec(str(output_dir), SETTINGS, made, **facts)
+    transforms.write_example_spec(str(output_dir), SETTINGS, made, **facts, rates={"law": 1.5, "web": 1.0})
+    assert ExampleSpec.load(str(output_dir)).source_rates == {"law": 1.5, "web": 1.0}
+    for split, expected in (("train", []), ("eval", [b"law"])):
+        record = read_records(*(output_dir / f"Split-{split}").glob("examples-00000-of-*-law.tfrecord"))[0]
+        feature = tf.train.Example.FromString(record).features.feature
+        assert list(feature["source"].bytes_list.value) == expected
     spec, stored = (
         json.loads((output_dir / name).read_text()) for name in ("example_spec.json", "example_shards.json")
     )
@@ -253,7 +259,7 @@ def test_examples_of_a_source_are_named_and_counted_by_it(tmp_path, output_dir):
     spec, stored = (
         json.loads((output_dir / name).read_text()) for name in ("example_spec.json", "example_shards.json")
     )
-    assert "sources" not in spec and not any("source" in shard for shard in stored)
+    assert "sources" not in spec and "source_rates" not in spec and not any("source" in shard for shard in stored)
 
 
 def test_names_of_example_shards():

@@ -3,16 +3,18 @@
 import hashlib
 import json
 import os
+import unicodedata
 
 import apache_beam as beam
 import pytest
 import tensorflow as tf
+from apache_beam.options.pipeline_options import PipelineOptions
 
 from bert_keras.errors import InputError
 from bert_keras.tokenizers.unicode_tables import UNICODE_VERSION
 from components.io.shards import write_json, write_shard
 from components.vocab_gen import learn, transforms
-from components.vocab_gen.files import load_tokenizer
+from components.vocab_gen.files import copy_vocabulary, import_vocabulary, load_tokenizer
 from components.vocab_gen.settings import VocabularySettings
 from components.vocab_gen.transforms import CountWords, MakeVocabulary
 
@@ -42,10 +44,13 @@ def shards(tmp_path):
     return [write_documents(tmp_path / f"documents-{i}", documents) for i, documents in enumerate(SHARDS)]
 
 
-def make(shards, output, vocab_size=SMALLEST + 2, settings=SETTINGS, exact=True):
+def make(shards, output, vocab_size=SMALLEST + 2, settings=SETTINGS, exact=True, workers=1, **more):
     output.mkdir()
-    with beam.Pipeline(runner="FnApiRunner") as pipeline:
-        pipeline | beam.Create(shards) | MakeVocabulary(str(output), vocab_size, settings, exact=exact)
+    options = PipelineOptions(
+        [], direct_num_workers=workers, direct_running_mode="multi_threading" if workers > 1 else "in_memory"
+    )
+    with beam.Pipeline(runner="FnApiRunner", options=options) as pipeline:
+        pipeline | beam.Create(shards) | MakeVocabulary(str(output), vocab_size, settings, exact=exact, **more)
     return {path.name: path.read_bytes() for path in output.iterdir()}
 
 
@@ -145,6 +150,68 @@ def test_of_many_words_of_byte_level_bpe_a_sample_is_emitted(tmp_path, monkeypat
     spec = json.loads(files["vocab_spec.json"])
     assert 100 < spec["distinct_words"] < 300 and spec["words"] == pytest.approx(4000, rel=0.1)
     assert make(paths[::-1], tmp_path / "two", 500, settings, exact=False) == files
+
+
+@pytest.mark.parametrize(("algorithm", "size"), [("wordpiece", 35), ("byte_bpe", 268), ("sentencepiece", 30)])
+def test_words_of_a_small_source_get_pieces_by_its_rate(tmp_path, algorithm, size):
+    """At the rate 100 its ten sentences are as frequent as the other source's thousand; otherwise it is spelt."""
+    sources = {
+        "en": ["overseas owls", "overseas, owls, seas"] * 500,
+        "sw": ["karibu kuku", "karibu, kuku, karibuni"] * 5,
+    }
+    paths = [
+        write_documents(tmp_path / f"documents-00000-of-00001-{name}.tfrecord", [text])
+        for name, text in sources.items()
+    ]
+    words = []
+    for rates, spelt in ((None, True), ({"en": 1.0, "sw": 100.0}, False)):
+        out, settings = tmp_path / str(spelt), VocabularySettings(algorithm=algorithm)
+        files = make(paths, out, size, settings, rates=rates)
+        tokenizer, spec = load_tokenizer(str(out))
+        words.append(spec["words"])
+        tokens = [token.removeprefix("##").strip("Ġ▁") for token in tokenizer.tokenize("karibu kuku")]
+        assert (max(map(len, tokens)) == 1) is spelt
+    assert words[1] * 1010 == words[0] * 2000
+    assert make(paths[::-1], tmp_path / "three workers", size, settings, workers=3, rates=rates) == files
+
+
+def test_a_sentencepiece_model_has_the_rules_of_its_settings(tmp_path, shards):
+    for lower_case, accents, expected in (
+        (True, None, ["▁cafe", "▁the"]),
+        (True, False, ["▁café", "▁the"]),
+        (False, None, ["▁Café", "▁The"]),
+    ):
+        settings = VocabularySettings("sentencepiece", lower_case, accents)
+        out = tmp_path / f"{lower_case} {accents}"
+        files = make(shards, out, 64, settings, exact=False)
+        tokenizer, spec = load_tokenizer(str(out))
+        assert sorted(files) == ["spiece.model", "vocab_spec.json"] and spec["vocab_size"] < 64
+        joined = "".join(tokenizer.tokenize("Café  The"))
+        assert joined == unicodedata.normalize("NFKC", "".join(expected))
+        assert [tokenizer.vocabulary.index(token) for token in ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")] == [
+            0,
+            1,
+            2,
+            3,
+            4,
+        ]
+        copy_vocabulary(str(out), str(tmp_path / "copied"))
+        again, _ = load_tokenizer(str(tmp_path / "copied"))
+        assert again.model == tokenizer.model == files["spiece.model"]
+        assert import_vocabulary(str(out / "spiece.model"), str(tmp_path / "given"), settings) == len(again.vocabulary)
+        assert load_tokenizer(str(tmp_path / "given"))[0].model == again.model
+    with pytest.raises(
+        InputError,
+        match=r"needs a vocabulary of 38 tokens for its characters alone, .*--set model.vocab_size=38 or more",
+    ):
+        make(shards, tmp_path / "small", 10, settings)
+    with pytest.raises(InputError, match=r"supports a vocabulary of .* --set model.vocab_size="):
+        make(shards, tmp_path / "large", 500, settings)
+    with pytest.raises(InputError, match="0 distinct words"):
+        make([write_documents(tmp_path / "empty", [])], tmp_path / "none", 10, settings)
+    (tmp_path / "spiece.model").write_bytes(b"text")
+    with pytest.raises(InputError, match=r"spiece\.model is not a vocabulary for sentencepiece"):
+        import_vocabulary(str(tmp_path / "spiece.model"), str(tmp_path), settings)
 
 
 def test_an_impossible_vocabulary_size_stops_the_run(tmp_path, shards):

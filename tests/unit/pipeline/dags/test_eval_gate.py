@@ -10,7 +10,7 @@ import tensorflow as tf
 import tensorflow_model_analysis as tfma
 from tensorflow_model_analysis.evaluators import metrics_validator
 
-from bert_keras.data.example_format import DOCUMENT_GROUP, DOCUMENT_PARTS
+from bert_keras.data.example_format import DOCUMENT_GROUP, DOCUMENT_PARTS, SOURCE
 from bert_keras.tasks.table import task_of
 from components.evaluator import task_scores
 from components.evaluator.chance import over_chance
@@ -40,10 +40,11 @@ MISSED = GateSettings(max_mlm_perplexity=19.99, min_mlm_accuracy=0.41, min_nsp_a
 
 
 class Told(tf.Module):
-    """Returns the sums in the examples, the first perplexity multiplied by `factor`."""
+    """Returns the sums in the examples, the first perplexity multiplied by `factor`, or that of one source."""
 
-    def __init__(self, names, factor):
+    def __init__(self, names, factor, source=None):
         super().__init__()
+        self.source = source
         self.names, self.part = names, names[0].partition("_")[0]
         self.log_factor = tf.Variable(math.log(factor), dtype=tf.float32)
 
@@ -51,7 +52,9 @@ class Told(tf.Module):
     def evaluate(self, examples):
         sums = tf.io.parse_example(examples, {name: tf.io.FixedLenFeature([], tf.float32) for name in self.names})
         nll, weight = f"{self.part}_nll", f"{self.part}_weight"
-        return {**sums, nll: sums[nll] + sums[weight] * self.log_factor}
+        source = tf.io.parse_example(examples, {SOURCE: tf.io.FixedLenFeature([], tf.string)})[SOURCE]
+        chosen = tf.cast(source == (self.source or source), tf.float32)
+        return {**sums, nll: sums[nll] + sums[weight] * self.log_factor * chosen}
 
 
 def rows_of(objective):
@@ -64,6 +67,7 @@ def record(number, sums, factor):
         example.features.feature[name].float_list.value.append(value * factor)
     example.features.feature["input_mask"].int64_list.value.extend([1] * (3 + number) + [0] * (4 - number))
     example.features.feature[DOCUMENT_GROUP].int64_list.value.append(number * DOCUMENT_PARTS)
+    example.features.feature[SOURCE].bytes_list.value.append(b"law" if number else b"web")
     return example.SerializeToString()
 
 
@@ -71,8 +75,8 @@ def record(number, sums, factor):
 def model(tmp_path_factory):
     """`model(2.0)` is a Model artifact with twice the perplexity of the examples."""
 
-    def make(factor, objective="mlm_nsp"):
-        return saved(Told(list(rows_of(objective)[0]), factor), tmp_path_factory.mktemp("model"))
+    def make(factor, objective="mlm_nsp", source=None):
+        return saved(Told(list(rows_of(objective)[0]), factor, source), tmp_path_factory.mktemp("model"))
 
     return make
 
@@ -105,10 +109,12 @@ def test_without_a_baseline_only_values_are_gated(judge, model):
     assert found["mlm_perplexity"] == pytest.approx([20.0, 20.0], rel=1e-4)
     assert set(found) == {"mlm_perplexity", "mlm_accuracy", "nsp_accuracy"}
     # The examples have 3, 4 and 5 real tokens.
-    parts = evaluated_by_slice(evaluation)
+    *parts, law, web = evaluated_by_slice(evaluation)
     assert [(part["by"], part["of"]) for part in parts] == [("length", of) for of in ("up to 3", "4 to 4", "over 4")]
     assert [part["metrics"]["mlm_accuracy"] for part in parts] == [0.75, 0.0, 0.5]
     assert {part["metrics"]["example_count"] for part in parts} == {1.0}
+    assert [(part["by"], part["of"]) for part in (law, web)] == [("source", "law"), ("source", "web")]
+    assert web["metrics"] == parts[0]["metrics"] and law["metrics"]["example_count"] == 2.0
 
 
 def test_each_missed_value_is_reported(judge, model):
@@ -148,6 +154,21 @@ def test_with_a_baseline_the_change_is_gated_too(judge, model, factor, max_incre
         baseline=pytest.approx(40.0, rel=1e-5), allowed_change=max_increase, relative=True,
     )  # fmt: skip
     assert gate_failures(evaluation) == [missed] * (not expected)
+
+
+@pytest.mark.parametrize(("increase", "expected"), [(0.61, True), (0.59, False)])
+def test_a_model_that_is_better_but_worse_in_a_source_is_refused(judge, model, increase, expected):
+    """The baseline's perplexity is 40 in both sources, the candidate's 64 in one of three rows, 20 in the others."""
+    gate = GateSettings(max_mlm_perplexity=1000.0, max_source_perplexity_increase=increase, allow_chance=True)
+    candidate = model(3.2, source="web")
+    blessed, evaluation = judge(gate, candidate, model(2.0))
+    assert blessed is expected and evaluated(evaluation)["mlm_perplexity"] < 39
+    missed = GateFailure(
+        "mlm_perplexity", "change", ("source", "web"), pytest.approx(64.0, rel=1e-5), "at most",
+        baseline=pytest.approx(40.0, rel=1e-5), allowed_change=increase, relative=True,
+    )  # fmt: skip
+    assert gate_failures(evaluation) == [missed] * (not expected)
+    assert judge(gate, candidate)[0]  # without a last blessed model nothing is compared
 
 
 @pytest.mark.parametrize(

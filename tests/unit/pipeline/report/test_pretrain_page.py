@@ -67,6 +67,7 @@ def mixed(fabricated):
         {"max_seq_length": 128, "name": name, "share": share, "read": read, "one_pass": one_pass}
         for name, share, read, one_pass in (("replay", 0.1, 32, 10), ("law", 0.2, 64, 32), ("web", 0.7, 224, 896))
     ]
+    fabricated.summary["sources"][1]["word_perplexity"] = 61.25
 
 
 def paired(fabricated):

@@ -159,6 +159,12 @@ def test_minimal_pairs_are_read_before_any_stage(inputs_of, tmp_path):
             ("training.source_weights=web:1",),
             "training.source_weights: law has no number; the sources are law, web",
         ),
+        ({"corpus": ("{0}",)}, ("corpus.source_power=0.3",), "corpus.source_power: the text has no sources; name them"),
+        (
+            {"corpus": ("{0}",)},
+            ("gate.max_source_perplexity_increase=0.1",),
+            "gate.max_source_perplexity_increase: the text has no sources; name them with --corpus NAME=GLOB",
+        ),
         ({"corpus": ("{0}",), "replay": ("old={1}",)}, (), "old=: only --corpus has sources with names"),
         ({}, ("vocabulary.extend=3",), "vocabulary.extend adds words to a vocabulary: give --init or --vocab"),
         ({"reference_corpus": ("{0}",)}, (), "--reference-corpus: shows what an initial model forgets; give --init"),

@@ -197,7 +197,8 @@ def test_shares_and_examples_of_each_source_and_phase(tmp_path):
         {"max_seq_length": 24, "read": 10, **a},
         {"max_seq_length": 24, "read": 30, **b},
     ]
-    assert source_line(found[:2]) == "a 25.0%, read 3 times, b 75.0%, read 14 times"
+    told = source_line([found[0] | {"word_perplexity": 61.25}, found[1]])
+    assert told == "a 25.0%, read 3 times, perplexity per word 61.2, b 75.0%, read 14 times"
     assert source_line(found).endswith("b 75.0%, read 0.75 times in 24 tokens")
 
 
