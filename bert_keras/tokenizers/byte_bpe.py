@@ -14,14 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
-from bert_keras.tokenizers.protocol import (
-    BYTE_BPE,
-    FORMATS,
-    BatchTokenizer,
-    EncodedTexts,
-    SequenceFormat,
-    batches_of,
-)
+from bert_keras.tokenizers.protocol import BYTE_BPE, FORMATS, BatchTokenizer, EncodedTexts, SequenceFormat, batches_of
 
 # RoBERTa's, in the order of their ids.
 SPECIAL_TOKENS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
@@ -204,7 +197,7 @@ def compose(text: str) -> tuple[str, np.ndarray | None]:
     codes = np.frombuffer(text.encode("utf-32-le"), np.uint32)
     starts = np.flatnonzero(~joins()[codes])
     splits = np.unique([0, *starts, len(text)])
-    runs, sources = [], []
+    runs, sources = list[str](), list[tuple[int, int]]()
     for start, end in itertools.pairwise(splits.tolist()):
         runs.append(run := _nfc()(text[start:end]))
         same = run == text[start:end]

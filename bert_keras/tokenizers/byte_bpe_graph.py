@@ -144,7 +144,10 @@ class GraphByteBpe(tf.Module):
         return tokens, first_byte, tf.gather(first, source), tf.gather(last, source)
 
     def _compose(self, decoded: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.Tensor, tf.Tensor]:
-        """NFC of code points int32 [B, (code points)], and the first and last old one of each (`byte_bpe.compose`)."""
+        """NFC of code points int32 [B, (code points)], and the first and last old one of each (`byte_bpe.compose`).
+
+        TensorFlow Text's Unicode is older than that of `tokenizers`: 27 marks are not put into canonical order.
+        """
         code_points, row = decoded.values, decoded.value_rowids()
         joins = tf.searchsorted(self._joins_from, code_points, side="right") % 2 == 1
         same_text = tf.concat([[False], row[1:] == row[:-1]], axis=0)[: tf.size(row)]

@@ -73,7 +73,7 @@ def _unigram(tokenizer: SentencePieceTokenizer) -> tokenizers.Tokenizer:
     # The table is looked up by grapheme; these are two.
     marks = QUOTES if tokenizer.format == FORMATS["albert"] else {}
     quotes = [normalizers.Replace(mark, '"') for mark in marks]
-    fast.normalizer = normalizers.Sequence([*quotes, normalizers.Precompiled(table)])
+    fast.normalizer = normalizers.Sequence([*quotes, *([normalizers.Precompiled(table)] if table else [])])
     fast.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()])
     return fast
 

@@ -146,13 +146,8 @@ class FormattedTokenizer:
     """The attributes of `Tokenizer` that its format determines."""
 
     format: SequenceFormat
-    pair_separators: int
-    has_segments: bool
-    cls_id: int
-    sep_id: int
-    pad_id: int
-    unk_id: int
-    mask_id: int
+    pair_separators, has_segments = 1, True
+    cls_id = sep_id = pad_id = unk_id = mask_id = 0
 
     def _take_format(self, format_: SequenceFormat, ids: Mapping[str, int], also: Sequence[str] = ()) -> None:
         """Set them; ValueError if `ids`, by token, lack a special token or one of `also`."""

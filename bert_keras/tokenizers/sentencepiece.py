@@ -16,7 +16,7 @@ import string
 import tempfile
 import unicodedata
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -36,33 +36,23 @@ SPACE = "▁"
 _RULES = "albert"
 _COMMA_PENALTY = 100.0
 QUOTES = {"``": '"', "''": '"'}
+# What DebertaV2Tokenizer replaces.
+_BREAKS = dict.fromkeys("\t\n\r", " ")
 # Pieces of these continue a word (google-research/albert, create_pretraining_data.py, `_is_start_piece_sp`).
 _INSIDE = frozenset(string.ascii_letters + string.punctuation + "€£")
 
 
-class Ids(NamedTuple):
-    """The ids of `transformers`' tokenizer of a kind of models (convert_slow_tokenizer.py).
-
-    Attributes:
-        first: tokens before the model's pieces.
-        dropped: number of the model's own first pieces that have no id.
-        last: tokens after the model's pieces.
-    """
-
-    first: tuple[str, ...] = ()
-    dropped: int = 0
-    last: tuple[str, ...] = ()
-
-
-IDS = {
-    "albert": Ids(),
-    "xlm-roberta": Ids(("<s>", "<pad>", "</s>", "<unk>"), 3, ("<mask>",)),
-    "camembert": Ids(("<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>", "<unk>NOTUSED"), 1, ("<mask>",)),
-    "deberta-v2": Ids(last=("[MASK]",)),
+# By kind of models: the tokens before the model's pieces, how many of these have no id, and the tokens after them
+# (convert_slow_tokenizer.py of `transformers`).
+IDS: dict[str, tuple[tuple[str, ...], int, tuple[str, ...]]] = {
+    "albert": ((), 0, ()),
+    "xlm-roberta": (("<s>", "<pad>", "</s>", "<unk>"), 3, ("<mask>",)),
+    "camembert": (("<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>", "<unk>NOTUSED"), 1, ("<mask>",)),
+    "deberta-v2": ((), 0, ("[MASK]",)),
 }
 
 
-def model_with_ids(model: bytes, kind: str = "albert", lower_case: bool = False, keep_accents: bool = True) -> bytes:
+def model_with_ids(model: bytes, kind: str, lower_case: bool | None = None, keep_accents: bool = True) -> bytes:
     """A SentencePiece model that gives the ids of `transformers`; one made here is returned unchanged.
 
     The changes of a text are those of the `tokenizers` library, in `transformers`' order; no piece of ALBERT ends with
@@ -79,15 +69,17 @@ def model_with_ids(model: bytes, kind: str = "albert", lower_case: bool = False,
     proto = _parsed(model)
     if proto.normalizer_spec.name == _RULES:
         return model
-    ids, pieces = IDS[kind], [*proto.pieces]
+    (first, dropped, last), pieces = IDS[kind], [*proto.pieces]
     del proto.pieces[:]
-    _append(proto, ids.first)
-    proto.pieces.extend(pieces[ids.dropped :])
-    _append(proto, ids.last)
+    _append(proto, first)
+    proto.pieces.extend(pieces[dropped:])
+    _append(proto, last)
     for piece in proto.pieces if kind == "albert" else ():
         if piece.piece[-1:] == "," and piece.piece[-2:-1].isdigit():
             piece.score -= _COMMA_PENALTY
     steps = (*(() if keep_accents else ("NFKD", "StripAccents")), *(("Lowercase",) if lower_case else ()))
+    if kind == "deberta-v2" and not proto.normalizer_spec.precompiled_charsmap:
+        return _with_rules(proto, (*steps, "NFC"), _BREAKS)
     return _with_rules(proto, steps, QUOTES if kind == "albert" else {})
 
 
@@ -148,7 +140,7 @@ def model_of_fast(fields: dict[str, Any]) -> bytes:
     proto.normalizer_spec.precompiled_charsmap = base64.b64decode(charsmap)
     rewrites = tuple(name for name in steps if name in ("NFC", "NFKD", "StripAccents", "Lowercase"))
     quotes = any(step.get("pattern") == {"String": "``"} for step in normalizer.get("normalizers", ()))
-    return _with_rules(proto, rewrites, QUOTES if quotes else {})
+    return _with_rules(proto, rewrites, QUOTES if quotes else {} if charsmap else _BREAKS)
 
 
 def precompiled(model: bytes, unigram: bool = False) -> tuple[list[tuple[str, float]], bytes]:
@@ -220,7 +212,10 @@ class SentencePieceTokenizer(BatchTokenizer):
         import sentencepiece
 
         self.model = model
-        self._encode = sentencepiece.SentencePieceProcessor(model_proto=model).encode
+        try:
+            self._encode = sentencepiece.SentencePieceProcessor(model_proto=model).encode
+        except RuntimeError as error:
+            raise ValueError(f"SentencePiece does not load the model ({error})") from error
         self.vocabulary = tuple(piece for piece, _ in precompiled(model)[0])
         self._take_format(format_, {token: i for i, token in enumerate(self.vocabulary)})
 

@@ -36,13 +36,8 @@ _ANY_RULES = ("PreTrainedTokenizer", "TokenizersBackend")
 
 
 class _Kind(NamedTuple):
-    """An algorithm of `tokenizer.json`.
-
-    Attributes:
-        name: the algorithm here.
-        classes: classes of `transformers` whose rules are followed.
-        model: supported values of fields of the model, as in `_SUPPORTED`.
-        normalizers, pre_tokenizers: supported types of steps; of word pieces others (`_wordpiece_rules`).
+    """An algorithm here: the classes of `transformers` whose rules are followed, the supported values of fields of the
+    model (as in `_SUPPORTED`), and the supported steps, but for those of word pieces (`_wordpiece_rules`).
     """
 
     name: str
@@ -76,8 +71,6 @@ _KINDS = {
         ("WhitespaceSplit", "Metaspace"),
     ),
 }
-# Rules of SentencePiece that `transformers` follows where a file does not say them, by format.
-_UNIGRAM_RULES = {"albert": (True, False), "bert": (False, True)}
 # Rules of WordPiece: name in `tokenizer_config.json` -> field of `Normalization`, name in `tokenizer.json`.
 _RULES = {
     "do_lower_case": ("lower_case", "lowercase"),
@@ -307,7 +300,8 @@ def _wordpiece_rules(
         return said
     steps = _steps(fast.get("normalizer"), "normalizers")
     if [step["type"] for step in steps] not in (["BertNormalizer"], ["Lowercase", "BertNormalizer"]):
-        tokenizer = BertTokenizer(vocabulary.tokens, **{"lower_case": True, **said})
+        rules = {"lower_case": True, **said}
+        tokenizer = BertTokenizer(vocabulary.tokens, format_=vocabulary.known_format, **rules)
         ours = json.loads(fast_tokenizer(tokenizer).to_str())
         for part, usual in (("normalizer", "BertNormalizer"), ("pre_tokenizer", "BertPreTokenizer")):
             if ours[part] != fast.get(part):
@@ -338,10 +332,10 @@ def _contradiction(paths: list[str], theirs: Mapping[str, Any], said: Mapping[st
 
 def _check_unigram(paths: list[str], settings: dict[str, Any], fast: dict[str, Any], format_: SequenceFormat) -> None:
     steps = [step["type"] for step in _steps(fast.get("normalizer"), "normalizers")]
-    rules = next((rules for name, rules in _UNIGRAM_RULES.items() if FORMATS[name] == format_), None)
-    if rules is None:  # XLM-RoBERTa's and CamemBERT's classes have none
+    is_albert = format_ == FORMATS["albert"]
+    if format_ == FORMATS["roberta"]:  # XLM-RoBERTa's and CamemBERT's classes have no rules
         return
-    said = dict(zip(UNIGRAM_RULES, rules, strict=True))
+    said = dict(zip(UNIGRAM_RULES, (is_albert, not is_albert), strict=True))
     theirs = dict(zip(UNIGRAM_RULES, ("Lowercase" in steps, "StripAccents" not in steps), strict=True))
     said |= {name: settings[name] for name in said if settings.get(name) is not None}
     if theirs != said:

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import hashlib
 import itertools
@@ -23,11 +22,8 @@ from bert_keras.tokenizers.protocol import (
     BYTE_BPE,
     SENTENCEPIECE,
     TITLES,
-    WORDPIECE,
-    SequenceFormat,
     Tokenizer,
     default_format,
-    format_of,
 )
 from bert_keras.tokenizers.sentencepiece import (
     SentencePieceTokenizer,
@@ -38,6 +34,7 @@ from bert_keras.tokenizers.sentencepiece import (
 )
 from bert_keras.tokenizers.unicode_tables import Normalization
 from bert_keras.tokenizers.wordpiece import BertTokenizer, load_vocabulary
+from bert_keras.tokenizers.wordpiece import Vocabulary as Vocabulary
 
 VOCABULARY_FILE = "vocab.txt"
 VOCABULARY_SPEC_FILE = "vocab_spec.json"
@@ -60,68 +57,6 @@ FORMAT_FIELDS = (*BPE_FIELDS, "format")
 UNIGRAM_RULES = ("do_lower_case", "keep_accents")
 # Of padded word embeddings.
 _SMALLEST_MULTIPLE, _LARGEST_MULTIPLE = 8, 128
-
-
-@dataclasses.dataclass(frozen=True)
-class Vocabulary:
-    """The parts of a tokenizer.
-
-    Attributes:
-        tokens: one for each id.
-        merges: of byte-level BPE; None for others.
-        sentencepiece: a SentencePiece model (`sentencepiece.model_with_ids`); None for others.
-        rules: of word pieces: fields of `unicode_tables.Normalization`, as far as the files say them; without
-            `lower_case` if that is unknown.
-        format: special tokens and pairs; None: as the special tokens among `tokens` say.
-        nfc, added: of byte-level BPE: as in `ByteBpeTokenizer`.
-    """
-
-    tokens: list[str]
-    merges: list[tuple[str, str]] | None = None
-    sentencepiece: bytes | None = None
-    rules: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    format: SequenceFormat | None = None
-    nfc: bool = False
-    added: tuple[str, ...] = ()
-
-    @property
-    def known_format(self) -> SequenceFormat:
-        return self.format or format_of(self.algorithm, self.tokens)
-
-    @property
-    def algorithm(self) -> str:
-        if self.sentencepiece is not None:
-            return SENTENCEPIECE
-        return WORDPIECE if self.merges is None else BYTE_BPE
-
-    def tokenizer(self, directory: str, cased: bool | None = None) -> Tokenizer:
-        """The tokenizer.
-
-        Args:
-            directory: the folder of the files, for errors.
-            cased: whether word pieces keep case; None: the files say it.
-
-        Raises:
-            InputError: the vocabulary is invalid, or whether it is lower-cased is unknown.
-        """
-        rules = dict(self.rules)
-        if cased is not None:
-            if rules.get("strip_accents") == rules.get("lower_case"):
-                rules["strip_accents"] = None  # goes with the case
-            rules["lower_case"] = not cased
-        if self.algorithm == WORDPIECE and rules.get("lower_case") is None:
-            raise InputError(
-                f"{directory}: does not say whether its vocabulary is lower-cased: give --cased or --uncased"
-            )
-        format_ = self.known_format
-        try:
-            if self.sentencepiece is not None:
-                return SentencePieceTokenizer(self.sentencepiece, format_)
-            if self.merges is not None:
-                return ByteBpeTokenizer(self.tokens, self.merges, format_, self.nfc, self.added)
-            return BertTokenizer(self.tokens, format_=format_, **rules)
-        except ValueError as error:
-            raise InputError(f"{directory}: {error}") from error
 
 
 def read_vocabulary(
@@ -197,13 +132,13 @@ def read_sentencepiece(
     if path is None:
         return None
     kind = "camembert" if paths[path] == "xlm-roberta" and "camembert" in name.lower() else paths[path]
-    said, rules = settings or {}, {"albert": (True, False), "deberta-v2": (False, True)}.get(kind, ())
+    # The classes of XLM-RoBERTa and CamemBERT have no rules.
+    said = {} if settings is None or kind in ("xlm-roberta", "camembert") else settings
+    rules = zip(UNIGRAM_RULES, (kind == "albert", kind != "albert"), strict=True)
     with open(path, "rb") as file:
         content = file.read()
     try:
-        model = model_with_ids(
-            content, kind, *(said.get(field, rule) for field, rule in zip(UNIGRAM_RULES, rules, strict=False))
-        )
+        model = model_with_ids(content, kind, *(said.get(name, default) for name, default in rules))
     except ValueError as error:
         raise InputError(f"{path}: {error}") from error
     return _pieces(model, path, vocab_size, config_file, _added_tokens(path, set()))

@@ -6,6 +6,7 @@ split into words (`normalize`); each distinct word is cut into wordpieces once.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,16 +14,21 @@ from typing import Any, BinaryIO, TextIO
 
 import numpy as np
 
+from bert_keras.errors import InputError
 from bert_keras.tokenizers import unicode_tables as ut
 from bert_keras.tokenizers import wordpiece_offsets
 from bert_keras.tokenizers.byte_bpe import BPE_FIELDS, ByteBpeTokenizer
 from bert_keras.tokenizers.normalize import chunks_of, split_chunk
 from bert_keras.tokenizers.protocol import (
+    BYTE_BPE,
     FORMATS,
+    SENTENCEPIECE,
     WORDPIECE,
     EncodedTexts,
     FormattedTokenizer,
     SequenceFormat,
+    Tokenizer,
+    format_of,
     stored_format,
 )
 from bert_keras.tokenizers.sentencepiece import SentencePieceTokenizer
@@ -220,3 +226,62 @@ def make_tokenizer(
     if spec["algorithm"] == "sentencepiece":
         return SentencePieceTokenizer(spec["model"], format_)
     return BertTokenizer(vocabulary, format_=format_, **ut.normalization_fields(spec))
+
+
+@dataclasses.dataclass(frozen=True)
+class Vocabulary:
+    """The parts of a tokenizer.
+
+    Attributes:
+        tokens: one for each id.
+        merges: of byte-level BPE; None for others.
+        sentencepiece: a SentencePiece model (`sentencepiece.model_with_ids`); None for others.
+        rules: of word pieces: fields of `unicode_tables.Normalization`, as far as the files say them; without
+            `lower_case` if that is unknown.
+        format: special tokens and pairs; None: as the special tokens among `tokens` say.
+        nfc, added: of byte-level BPE: as in `ByteBpeTokenizer`.
+    """
+
+    tokens: list[str]
+    merges: list[tuple[str, str]] | None = None
+    sentencepiece: bytes | None = None
+    rules: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    format: SequenceFormat | None = None
+    nfc: bool = False
+    added: tuple[str, ...] = ()
+
+    @property
+    def known_format(self) -> SequenceFormat:
+        return self.format or format_of(self.algorithm, self.tokens)
+
+    @property
+    def algorithm(self) -> str:
+        if self.sentencepiece is not None:
+            return SENTENCEPIECE
+        return WORDPIECE if self.merges is None else BYTE_BPE
+
+    def tokenizer(self, directory: str, cased: bool | None = None) -> Tokenizer:
+        """The tokenizer.
+
+        Args:
+            directory: the folder of the files, for errors.
+            cased: whether word pieces keep case; None: the files say it.
+
+        Raises:
+            InputError: the vocabulary is invalid, or whether it is lower-cased is unknown.
+        """
+        rules = dict(self.rules)
+        if cased is not None:
+            if rules.get("strip_accents") == rules.get("lower_case"):
+                rules["strip_accents"] = None  # goes with the case
+            rules["lower_case"] = not cased
+        if self.algorithm == WORDPIECE and rules.get("lower_case") is None:
+            raise InputError(
+                f"{directory}: does not say whether its vocabulary is lower-cased: give --cased or --uncased"
+            )
+        further = {"model": self.sentencepiece, "format": self.known_format._asdict()}
+        spec = {"algorithm": self.algorithm, **rules, **further, "nfc": self.nfc, "added": self.added}
+        try:
+            return make_tokenizer(self.tokens, spec, self.merges or ())
+        except ValueError as error:
+            raise InputError(f"{directory}: {error}") from error

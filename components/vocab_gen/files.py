@@ -90,7 +90,7 @@ def import_vocabulary(path: str, output_dir: str, settings: VocabularySettings) 
         try:
             model = model_with_ids(_read(path), "albert", settings.lower_case, not settings.normalization.strip_accents)
             format_ = stored_format({"algorithm": settings.algorithm, **further})
-            vocabulary, merges = list(SentencePieceTokenizer(model, format_).vocabulary), []
+            vocabulary, merges = list(SentencePieceTokenizer(model, format_).vocabulary), list[tuple[str, str]]()
         except (OSError, ValueError) as error:
             raise InputError(f"{path} is not a vocabulary for {settings.algorithm}: {error}") from error
     else:

@@ -17,11 +17,14 @@ from bert_keras.convert.formats import read_folder
 from bert_keras.models.config import BertConfig
 from bert_keras.models.electra import ElectraConfig, ElectraDiscriminator
 from bert_keras.models.roberta import RobertaForMaskedLM
+from bert_keras.tokenizers.protocol import FORMATS
+from bert_keras.tokenizers.sentencepiece import SentencePieceTokenizer, model_with_ids, precompiled, with_tokens
 from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
 from pipeline.recipes.relatives import modern_tiny
 from pipeline.runs.lineage import latest_run
 from tests.support.models.model_folders import write
 from tests.support.models.tiny_byte_bpe import tiny_byte_bpe
+from tests.support.models.tiny_sentencepiece import trained
 from tests.support.pipeline.command_line import arguments, bert_tfx, refusal, summary_of
 
 ROOT = Path(__file__).parents[2]
@@ -159,6 +162,11 @@ READ, INITIALISED = "encoder, masked-LM head", "pooler, next-sentence head"
 RELATIVES = {
     "roberta": (lambda: RobertaForMaskedLM(SHAPE), {}, READ, INITIALISED),
     "modernbert": (lambda: RobertaForMaskedLM(MODERN), {}, READ, INITIALISED),
+    "xlm-roberta": (lambda: RobertaForMaskedLM(SHAPE), {"data__max_unknown_fraction": 1}, READ, INITIALISED),
+    "distilbert": (
+        lambda: RobertaForMaskedLM(dataclasses.replace(SHAPE, type_vocab_size=0, layer_norm_eps=1e-12)),
+        *({}, READ, INITIALISED),
+    ),
     "electra": (
         lambda: ElectraDiscriminator(ElectraConfig(SHAPE, 16, 1.0)),
         {"pretraining__model_family": "electra", "pretraining__generator_size": 0.5},
@@ -176,7 +184,14 @@ def test_a_relative_of_bert_is_trained_on(corpus, tmp_path, family):
     letters = [*string.ascii_lowercase, *string.digits]
     known = [*SPECIAL_TOKENS, *letters, *map("##{}".format, letters), *string.punctuation]
     words = BertTokenizer([*known, *map("[unused{}]".format, range(600 - len(known)))], True)
-    write("hf", model, tiny_byte_bpe(600) if family == "roberta" else words, str(tmp_path / "hf"), family)
+    pieces = model_with_ids(trained(kind="xlm-roberta"), "xlm-roberta")
+    pieces = with_tokens(pieces, map("[unused{}]".format, range(600 - len(precompiled(pieces)[0]))))
+    tokenizers = {
+        "roberta": tiny_byte_bpe(600),
+        "xlm-roberta": SentencePieceTokenizer(pieces, FORMATS["roberta"]),
+        "distilbert": BertTokenizer(words.vocabulary, True, FORMATS["distilbert"]),
+    }
+    write("hf", model, tokenizers.get(family, words), str(tmp_path / "hf"), family)
     changes = {"model__vocab_size": 600, "examples__objective": "full_sentences", **settings}
     few = {"training__num_train_steps": 8, "training__num_warmup_steps": 2}
     anything = {"gate__max_mlm_perplexity": 1e9, "gate__min_mlm_accuracy": 0, "gate__max_mlm_perplexity_increase": 99}
@@ -189,7 +204,8 @@ def test_a_relative_of_bert_is_trained_on(corpus, tmp_path, family):
     assert set(tf.saved_model.load(str(pushed)).signatures) == {
         *("fill_mask", "encode", "encode_pair", "evaluate", "serving_default")
     }
-    assert read_folder(str(pushed)).family == family
+    folder = read_folder(str(pushed))
+    assert folder.family == family and folder.tokenizer.format == tokenizers.get(family, words).format
     code, out, err = bert_tfx(*given, "--init", pushed, "--set", "training.seed=5")
     assert code == 0, out + err
     initial = summary_of(tmp_path / "run")["initial_model"]

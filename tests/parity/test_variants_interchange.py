@@ -10,6 +10,7 @@ import pytest
 import torch
 import transformers
 
+from bert_keras.convert.families.table import FAMILIES
 from bert_keras.models.backbone import BertBackbone
 from bert_keras.models.config import BertConfig
 from bert_keras.models.electra import ElectraConfig, ElectraDiscriminator, ElectraGenerator
@@ -17,13 +18,18 @@ from bert_keras.models.layers import BertEmbeddings
 from bert_keras.models.roberta import RobertaForMaskedLM
 from bert_keras.tokenizers.byte_bpe import SPECIAL_TOKENS as BPE_TOKENS
 from bert_keras.tokenizers.byte_bpe import ByteBpeTokenizer, byte_alphabet
+from bert_keras.tokenizers.protocol import FORMATS
+from bert_keras.tokenizers.sentencepiece import SentencePieceTokenizer, model_with_ids
 from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
 from tests.support.models import every_model, tiny_encoders
 from tests.support.models.model_folders import read_huggingface, write_huggingface
-from tests.support.models.tiny_sentencepiece import tiny_sentencepiece
+from tests.support.models.tiny_sentencepiece import tiny_sentencepiece, trained
 
 TOLERANCE = 2e-5
-CLASSES = {"roberta": "Roberta", "electra": "Electra", "modernbert": "ModernBert", "albert": "Albert"}
+CLASSES = {
+    **{"roberta": "Roberta", "electra": "Electra", "modernbert": "ModernBert", "albert": "Albert"},
+    **{"distilbert": "DistilBert", "xlm-roberta": "XLMRoberta", "camembert": "Camembert"},
+}
 CLASSES |= {"mpnet": "MPNet", "deberta-v2": "DebertaV2"}
 TEXT = "The cats sat, café!"
 WORDS = BertTokenizer([*SPECIAL_TOKENS, "the", "cat", "##s", "sat", ",", "!", "cafe"], lower_case=True)
@@ -58,6 +64,18 @@ ALBERT = dataclasses.replace(
 MPNET = dataclasses.replace(ROBERTA, vocab_size=40, **tiny_encoders.MPNET_FIELDS)
 DEBERTA = dataclasses.replace(BERT, vocab_size=40, layer_norm_eps=1e-7, **tiny_encoders.DEBERTA_FIELDS)
 DEBERTA_APART = dataclasses.replace(DEBERTA, shares_position_keys=False)
+DISTIL_WORDS = BertTokenizer(WORDS.vocabulary, True, FORMATS["distilbert"])
+DISTIL = dataclasses.replace(BERT, type_vocab_size=0)
+# KLUE's RoBERTa: padding must be 1.
+KLUE_WORDS = BertTokenizer(["[CLS]", *(t for t in WORDS.vocabulary if t != "[CLS]")], True, FORMATS["distilbert"])
+KLUE = dataclasses.replace(ROBERTA, vocab_size=len(KLUE_WORDS.vocabulary))
+XLM_PIECES, CAMEMBERT_PIECES = (
+    SentencePieceTokenizer(model_with_ids(trained(kind=kind), kind), FORMATS["roberta"])
+    for kind in ("xlm-roberta", "camembert")
+)
+XLM, CAMEMBERT = (
+    dataclasses.replace(ROBERTA, vocab_size=len(tokenizer.vocabulary)) for tokenizer in (XLM_PIECES, CAMEMBERT_PIECES)
+)
 MODERN_BYTES = dataclasses.replace(MODERN, vocab_size=len(BYTES.vocabulary))
 
 
@@ -75,6 +93,11 @@ ELECTRA, WIDE = ElectraConfig(BERT, 20, 1.0), ElectraConfig(BERT, 32, 1.0)
 CASES = [
     ("RobertaForMaskedLM", RobertaForMaskedLM, ROBERTA, "roberta", BYTES),
     ("RobertaModel", BertBackbone, ROBERTA, "roberta", BYTES),
+    ("RobertaForMaskedLM", RobertaForMaskedLM, KLUE, "roberta", KLUE_WORDS),
+    ("XLMRobertaForMaskedLM", RobertaForMaskedLM, XLM, "xlm-roberta", XLM_PIECES),
+    ("CamembertForMaskedLM", RobertaForMaskedLM, CAMEMBERT, "camembert", CAMEMBERT_PIECES),
+    ("DistilBertForMaskedLM", RobertaForMaskedLM, DISTIL, "distilbert", DISTIL_WORDS),
+    ("DistilBertModel", modern_backbone, DISTIL, "distilbert", DISTIL_WORDS),
     ("ElectraForPreTraining", ElectraDiscriminator, ELECTRA, "electra", WORDS),
     ("ElectraForPreTraining", ElectraDiscriminator, WIDE, "electra", WORDS),
     ("ElectraForMaskedLM", ElectraGenerator, ELECTRA, "electra", WORDS),
@@ -181,9 +204,13 @@ def test_a_model_of_transformers_is_read(tmp_path, name, model_class, config, fa
         **SIZES,
         "initializer_range": 0.2,
     }
-    if family == "roberta":
+    if family in ("roberta", "xlm-roberta", "camembert"):
         # Theirs are two rows longer.
         common |= {"max_position_embeddings": T + 2, "type_vocab_size": 1, "layer_norm_eps": 1e-5}
+    elif family == "distilbert":
+        names = {"hidden_size": "dim", "num_hidden_layers": "n_layers", "num_attention_heads": "n_heads"}
+        common = {names.get(name, name): value for name, value in common.items()}
+        common |= {"hidden_dim": common.pop("intermediate_size"), "max_position_embeddings": T}
     elif family == "electra":
         common |= {"max_position_embeddings": T, "embedding_size": config.embedding_size}
     elif family == "mpnet":
@@ -207,5 +234,5 @@ def test_a_model_of_transformers_is_read(tmp_path, name, model_class, config, fa
     write_huggingface(read.model, None, str(tmp_path / "again"), read.family)
     again = getattr(transformers, name).from_pretrained(tmp_path / "again")
     for (key, one), (_, other) in zip(theirs.named_parameters(), again.named_parameters(), strict=True):
-        used = slice(2, None) if family in ("roberta", "mpnet") and "position_embeddings" in key else slice(None)
+        used = slice(2, None) if FAMILIES[family].unused_rows and "position_embeddings" in key else slice(None)
         assert torch.equal(one[used], other[used]), key

@@ -20,19 +20,18 @@ TEXTS = (
 
 
 @functools.cache
-def trained(texts=SENTENCES * 20, size=290):
-    """Content of a `spiece.model`, trained as google-research/albert's README.md says."""
+def trained(texts=SENTENCES * 20, size=290, kind="albert"):
+    """Content of a `spiece.model`, trained as google-research/albert's README.md says, or of fairseq's file."""
     model = io.BytesIO()
+    albert = {
+        **{"pad_id": 0, "unk_id": 1, "bos_id": -1, "eos_id": -1, "control_symbols": ["[CLS]", "[SEP]", "[MASK]"]},
+        "user_defined_symbols": ["(", ")", '"', "-", ".", "–", "£", "€"],
+    }
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(texts),
         model_writer=model,
         vocab_size=size,
-        pad_id=0,
-        unk_id=1,
-        bos_id=-1,
-        eos_id=-1,
-        control_symbols=["[CLS]", "[SEP]", "[MASK]"],
-        user_defined_symbols=["(", ")", '"', "-", ".", "–", "£", "€"],
+        **(albert if kind == "albert" else {"pad_id": -1, "unk_id": 0, "bos_id": 1, "eos_id": 2}),
         character_coverage=0.99995,
         hard_vocab_limit=False,
         minloglevel=2,

@@ -19,6 +19,7 @@ from bert_keras.models.pretraining_heads import BertForPreTraining
 from bert_keras.models.spanbert import SpanBertForPreTraining
 from bert_keras.objectives import next_token
 from bert_keras.saved_model.pretrained import export_saved_model
+from bert_keras.tokenizers.protocol import FORMATS
 from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
 from bert_keras.tokenizers.wordpiece_extension import extend
 from tests.support.models.model_folders import write
@@ -228,8 +229,8 @@ def test_other_families_and_folders_without_a_vocabulary_are_refused(tmp_path):
     with pytest.raises(InputError, match="roberta: has no vocabulary"):
         initial_folder(str(tmp_path / "roberta"))
     (tmp_path / "roberta" / "vocab.txt").write_text("".join(f"{token}\n" for token in VOCABULARY))
-    with pytest.raises(InputError, match="is a RoBERTa with a vocabulary of word pieces, but it must be of byte"):
-        initial_folder(str(tmp_path / "roberta"), cased=True)
+    # As KLUE's.
+    assert initial_folder(str(tmp_path / "roberta"), cased=True)[1].format == FORMATS["distilbert"]
     write("hf", built(BertForPreTraining), None, str(tmp_path / "bare"), "bert")
     with pytest.raises(InputError, match="has no vocabulary"):
         initial_folder(str(tmp_path / "bare"))
