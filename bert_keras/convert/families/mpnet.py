@@ -52,7 +52,7 @@ MPNET = Family(
     exact_head=True,
     fields_here=lambda stored: {**stored, **_ALWAYS},
     fields_there=_fields_there,
-    task_heads=roberta_task_heads("mpnet.pooler.dense"),
     has_segments=False,
     masked_lm_only=True,
+    task_heads=roberta_task_heads("mpnet.pooler.dense"),
 )

@@ -168,6 +168,7 @@ def write_huggingface(folder: ModelFolder, directory: str) -> Written:
     _check_head(architecture, parts, "the model")
     fields = {**_config_fields(architecture, parts, tokenizer), **fine_tuned_fields(folder, architecture)}
     left_out = weight_copy.left_out(model, "huggingface", family.name)
+    left_out += ("generator",) if folder.generator and family.name != "electra" else ()
     tensors = weight_copy.tensors_of(model, "huggingface", family.name)
     if architecture.head:
         unread = {
@@ -179,7 +180,6 @@ def write_huggingface(folder: ModelFolder, directory: str) -> Written:
         # Of choices, which all have the same.
         tensors.setdefault(f"{architecture.head.output}.bias", np.zeros(architecture.outputs, "float32"))
     tensors = family.tensors_there(tensors)
-    left_out += ("generator",) if folder.generator and family.name != "electra" else ()
     with files_.staged(directory) as temporary:
         length = folder.settings.max_seq_length if folder.task and folder.settings else folder.max_seq_length
         length = length or encoder.max_position_embeddings

@@ -68,8 +68,8 @@ def test_a_fine_tuned_model_keeps_its_output_layer(tmp_path):
     model = task_type_of(task).create_model(CONFIG, task, settings, 5)
     model.build()
     tuned = ModelFolder.in_memory(model, TOKENIZER, task=task, settings=settings)
-    with pytest.raises(InputError, match="hf has no place for a model of sst-2; write it as bert-tfx"):
-        export(tuned, str(tmp_path), "hf")
+    with pytest.raises(InputError, match="tf1 has no place for a model of sst-2; write it as bert-tfx or hf"):
+        export(tuned, str(tmp_path), "tf1")
     export(tuned, str(tmp_path))
     found = from_checkpoint(str(tmp_path))
     assert (found.task, found.settings) == (task, settings) and found.inputs(TEXTS)["input_ids"].shape == (2, 8)
