@@ -135,7 +135,7 @@ def _encoder(config: BertConfig, family: Family) -> Iterator[Weight]:
         hf, hub = f"{stem}.encoder.layer.{i}", f"transformer_layer_{i}"
         attention = f"{hub}/self_attention_layer"
         for name in ("query", "key", "value"):
-            names = f"{tf1}/attention/self/{name}", f"{hf}.attention.self.{name}", f"{attention}/{name}"
+            names: _Names = f"{tf1}/attention/self/{name}", f"{hf}.attention.self.{name}", f"{attention}/{name}"
             yield from _dense("encoder", f"{here}/attention/{name}", names, hidden, hidden)
         for name in ("query", "key") if is_disentangled and not config.shares_position_keys else ():
             names = None, f"{hf}.attention.self.pos_{name}_proj", None
