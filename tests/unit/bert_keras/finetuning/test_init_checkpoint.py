@@ -35,6 +35,7 @@ from components.task_example_gen.settings import TaskDataSettings
 from tests.support.models import trained_bert
 from tests.support.models.model_folders import read_any, write
 from tests.support.models.rounding import assert_equal_but_for_rounding, depth_of
+from tests.support.models.tiny_byte_bpe import tiny_byte_bpe
 
 VOCABULARY = [*SPECIAL_TOKENS, "the", "cat", "sat", "##s", "."]
 TOKENIZER = BertTokenizer(VOCABULARY, True)
@@ -189,9 +190,11 @@ def test_an_electra_with_narrower_embeddings_is_fine_tuned_and_read_again(tmp_pa
 
 def test_a_vocabulary_of_another_family_is_refused(folders, monkeypatch):
     found = read_any(str(folders[1] / "hf"))
-    found = dataclasses.replace(found, architecture=dataclasses.replace(found.architecture, family="roberta"))
+    found = dataclasses.replace(found, make_tokenizer=tiny_byte_bpe)
     monkeypatch.setattr("bert_keras.finetuning.init_checkpoint.read_folder", lambda directory, cased: found)
-    with pytest.raises(InputError, match="is a RoBERTa with a vocabulary of word pieces, but it must be of byte-level"):
+    with pytest.raises(
+        InputError, match="is a BERT with a vocabulary of byte-level BPE, but it must be of word pieces"
+    ):
         read_init(str(folders[1] / "hf"))
 
 
