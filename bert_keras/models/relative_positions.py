@@ -92,14 +92,13 @@ class RelativePositions(keras.layers.Layer):
     def __init__(self, config: BertConfig, seed: int = 0, **kwargs):
         super().__init__(**kwargs)
         self.config, self.seed = config, seed
-        self.layer_norm = None
-        if config.relative_attention == "disentangled":
-            norm = {"epsilon": config.layer_norm_eps, "center": config.use_bias}
-            self.layer_norm = keras.layers.LayerNormalization(**norm, name="layer_norm")
+        norm = {"epsilon": config.layer_norm_eps, "center": config.use_bias, "name": "layer_norm"}
+        is_bias = config.relative_attention == "bias"
+        self.layer_norm = None if is_bias else keras.layers.LayerNormalization(**norm)
 
     def build(self, input_shape=None):
-        config, is_bias = self.config, self.layer_norm is None
-        width = config.num_attention_heads if is_bias else config.hidden_size
+        config = self.config
+        width = config.hidden_size if self.layer_norm else config.num_attention_heads
         draw = TruncatedNormal(self.seed, config.initializer_range)
         self.embeddings = self.add_weight(name="embeddings", shape=(config.distance_rows, width), initializer=draw)
         if self.layer_norm is not None:

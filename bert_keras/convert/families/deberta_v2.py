@@ -6,15 +6,12 @@ another function than an ELECTRA's, and `transformers` has neither.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bert_keras.convert.families.family import Family, TaskHead, plain_but_for, plain_fields, task_heads
 from bert_keras.convert.weight_map import bert_heads, electra_heads
 from bert_keras.models.config import BertConfig
-from bert_keras.tokenizers.protocol import BYTE_BPE, SENTENCEPIECE, WORDPIECE
-
-if TYPE_CHECKING:
-    from bert_keras.tokenizers.protocol import Tokenizer
+from bert_keras.tokenizers.protocol import BYTE_BPE, SENTENCEPIECE, WORDPIECE, Tokenizer
 
 _ALWAYS: dict[str, Any] = {"position_embedding": "none", "relative_attention": "disentangled"}
 _MUST_BE = {"relative_attention": True, "position_biased_input": False}

@@ -13,12 +13,8 @@ if TYPE_CHECKING:
     from bert_keras.models.config import BertConfig
     from bert_keras.tokenizers.protocol import Tokenizer
 
-_ALWAYS: dict[str, Any] = {
-    "type_vocab_size": 0,
-    "relative_attention": "bias",
-    "relative_buckets": 32,
-    "max_relative_distance": 128,
-}
+_BIAS = {"relative_attention": "bias", "relative_buckets": 32, "max_relative_distance": 128}
+_ALWAYS: dict[str, Any] = {"type_vocab_size": 0, **_BIAS}
 
 
 def _fields_there(
