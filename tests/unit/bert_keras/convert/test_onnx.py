@@ -144,7 +144,7 @@ def test_untrained_parts_have_no_output():
 
 def test_what_is_not_written_is_refused():
     for name in ("deberta", "mpnet, packed"):
-        with pytest.raises(InputError, match="model.relative_attention is not written as ONNX; keep the model as"):
+        with pytest.raises(InputError, match=r"model\.relative_attention is not written as ONNX; keep the model as"):
             onnx_model(random_model(CASES[name]), NO_EMBEDDING)
     models = [random_model(CASES[name]) for name in ("features", "bilm", "bilm's features")]
     for model in (*models, task_models.BertForRegression(LEFT_TO_RIGHT, has_bilstm=True)):
