@@ -225,7 +225,7 @@ class SentencePieceTokenizer(BatchTokenizer):
 
     @functools.cached_property
     def is_suffix(self) -> np.ndarray:
-        """Bool [V]: the token continues the word before it, as ALBERT's code for whole words has it."""
+        """Bool [V]: the token continues the word before it; of ASCII as ALBERT's code for whole words has it."""
         special = {*self.format.tokens.values()}
         return np.array([token not in special and _continues_word(token) for token in self.vocabulary])
 
@@ -260,7 +260,18 @@ class SentencePieceTokenizer(BatchTokenizer):
 
 def _continues_word(token: str) -> bool:
     is_piece = not token.startswith("<")
-    return is_piece and _INSIDE.issuperset(token) and (len(token) > 1 or token.isalpha())
+    return is_piece and all(map(_is_inside, token)) and (len(token) > 1 or _is_letter(token))
+
+
+def _is_inside(character: str) -> bool:
+    # Beyond ALBERT's English: the letters of other alphabets, but no ideographs, each of which BERT takes as a word.
+    isolated = ut.fold_table(lower_case=False).kind[ord(character)] & ut.ISOLATED
+    return character in _INSIDE or (_is_letter(character) and not isolated)
+
+
+def _is_letter(character: str) -> bool:
+    """True for marks, too."""
+    return unicodedata.category(character)[0] in "LM"
 
 
 @functools.cache

@@ -15,7 +15,13 @@ from sentencepiece import sentencepiece_model_pb2
 
 from bert_keras.errors import InputError
 from bert_keras.tokenizers.fast_tokenizer import fast_tokenizer
-from bert_keras.tokenizers.sentencepiece import SentencePieceTokenizer, model_of_fast, model_with_ids, precompiled
+from bert_keras.tokenizers.sentencepiece import (
+    SentencePieceTokenizer,
+    _continues_word,
+    model_of_fast,
+    model_with_ids,
+    precompiled,
+)
 from bert_keras.tokenizers.sentencepiece_graph import GraphSentencePiece
 from bert_keras.tokenizers.vocabulary_files import read_sentencepiece
 from tests.support.models.tiny_sentencepiece import TEXTS, albert_fast, tiny_sentencepiece, trained
@@ -122,7 +128,10 @@ def test_words_and_pieces_that_continue_them(tokenizer, graph):
     assert inside.values.numpy().tolist() == ids.tolist() and inside.row_splits.numpy().tolist() == splits.tolist()
     kinds = dict(zip(tokenizer.vocabulary, tokenizer.is_suffix, strict=True))
     # google-research/albert, create_pretraining_data.py, `_is_start_piece_sp`.
-    assert kinds["s"] and not any(kinds[piece] for piece in ("▁the", ".", "(", "€", "<unk>", "[MASK]", "я"))
+    assert kinds["s"] and not any(kinds[piece] for piece in ("▁the", ".", "(", "€", "<unk>", "[MASK]"))
+    # Letters of other alphabets do as English ones; ideographs are words.
+    assert kinds["я"] and all(map(_continues_word, ("습니다", "ём", "é", "\u0301", "s.")))
+    assert not any(map(_continues_word, ("漢字", "。", "1", "a1", "▁я", "▁")))
 
 
 def test_models_are_made_once_and_travel(tokenizer):
