@@ -54,8 +54,9 @@ class EngineModel:
             outputs = signature.answer(*inputs)
             if several:
                 pairs = zip(outputs["labels"], outputs["scores"], strict=True)
-                outputs["label"] = [SEPARATOR.encode().join(labels[scores >= 0.5]) for labels, scores in pairs]
-            texts = [_WRITE[written](value) for value in outputs[written]]
+                texts = [SEPARATOR.encode().join(labels[scores >= 0.5]) for labels, scores in pairs]
+            else:
+                texts = [_WRITE[written](value) for value in outputs[written]]
             features = [row.to_features() for row in rows]
             ids, golds = ([row[name][0] for row in features] for name in ("row_id", "gold"))
             nulls = outputs.get("null_score_difference", np.zeros(len(rows), np.float32))

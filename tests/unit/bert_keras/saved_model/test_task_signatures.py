@@ -141,16 +141,14 @@ def test_grpc_answers_equal_the_model_on_features(exported):
     answers = exported.trained.answers(rows, 64)
     assert len({str(answer) for answer in answers}) > 1
     kind = exported.task.kind
-    if kind == "multi_label":
-        found = [dict(row) for row in client.classify(column(rows, "text"), column(rows, "text_pair"))]
-        assert [[name for name in exported.task.labels if row[name] >= 0.5] for row in found] == answers
-        scores = [[row[label] for label in exported.task.labels] for row in found]
-        assert_equal_but_for_rounding(scores, 1 / (1 + np.exp(-outputs.astype("float64"))), DEPTH, 1)
-    elif kind == "classification":
+    if kind in ("classification", "multi_label"):
         found = client.classify(column(rows, "text"), column(rows, "text_pair"))
-        assert [of_row[0][0] for of_row in found] == answers
         scores = [[dict(of_row)[label] for label in exported.task.labels] for of_row in found]
-        assert_equal_but_for_rounding(scores, softmax(outputs), DEPTH, np.abs(outputs).max())
+        likely = [[name for name in exported.task.labels if dict(of_row)[name] >= 0.5] for of_row in found]
+        assert answers == (likely if kind == "multi_label" else [of_row[0][0] for of_row in found])
+        sigmoid = 1 / (1 + np.exp(-outputs.astype("float64")))
+        expected = sigmoid if kind == "multi_label" else softmax(outputs)
+        assert_equal_but_for_rounding(scores, expected, DEPTH, np.abs(outputs).max())
     elif kind == "regression":
         found = client.regress(column(rows, "text"), column(rows, "text_pair"))
         assert_equal_but_for_rounding(found, answers, DEPTH)
