@@ -1,11 +1,14 @@
 """The objective of tasks with one label per example (run_classifier.py) or per token (paper section 5.3).
 
+With `sigmoid_nll_and_hits` an example has any number of labels.
+
 Shapes: B batch, N classes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from keras import ops
 
@@ -13,7 +16,7 @@ from bert_keras.objectives.mlm_nsp import nll_and_hits
 from bert_keras.objectives.objective import Objective
 
 
-def label_objective(name: str, labels: str = "labels") -> Objective:
+def label_objective(name: str, labels: str = "labels", nll_and_hits: Callable[..., Any] = nll_and_hits) -> Objective:
     """Mean cross-entropy of logits float [B, ..., N] and `labels` int [B, ...], in nats.
 
     Labels below 0 are left out: padding, special tokens, and all tokens of a word but the first. All other labels of
@@ -21,6 +24,8 @@ def label_objective(name: str, labels: str = "labels") -> Objective:
 
     Args:
         labels: key of the labels in a batch.
+        nll_and_hits: from logits and labels to their negative log-likelihoods and whether they are hit, float [B, ...].
+            With `sigmoid_nll_and_hits` the labels are [B, N].
     """
 
     def weights(batch):
@@ -38,6 +43,13 @@ def label_objective(name: str, labels: str = "labels") -> Objective:
         return (ops.sum(weights(batch)),)
 
     return Objective(name, ("nll", "correct", "weight"), example_sums, totals, _loss, _metrics)
+
+
+def sigmoid_nll_and_hits(logits, labels):
+    """Logits and labels, 1 or 0, [B, N] -> the nll of each, and 1.0 where its probability is on its side of 0.5."""
+    logits, is_label = ops.cast(logits, "float32"), labels > 0
+    hits = ops.equal(logits >= 0, is_label)
+    return ops.softplus(ops.where(is_label, -logits, logits)), ops.cast(hits, "float32")
 
 
 def _loss(sums, totals):

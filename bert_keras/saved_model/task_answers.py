@@ -6,12 +6,13 @@ Shapes: B rows, L labels, C choices, T' tokens of the longest sequence of the ba
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
 
 from bert_keras.saved_model.text_inputs import TextInputs, refuse, text_specs
+from bert_keras.tasks.table import SEPARATOR, Task
 
 # The backbone's inputs -> the model's outputs.
 Outputs = Callable[[Mapping[str, tf.Tensor]], Any]
@@ -34,19 +35,30 @@ class ServedAnswers:
     written: Callable[[Tensors], dict[str, tf.Tensor]]
 
 
-def label_answers(outputs: Outputs, inputs: TextInputs, labels: Sequence[str], pair: bool) -> ServedAnswers:
-    """text (and text_pair) string[B] -> label string[B]; labels string[B, L], scores float[B, L] (probabilities)."""
+def label_answers(outputs: Outputs, inputs: TextInputs, task: Task) -> ServedAnswers:
+    """text (and text_pair) string[B] -> label string[B]; labels string[B, L], scores float[B, L] (probabilities).
+
+    Of several labels a text, each has a probability of its own, and `label` is the likeliest, for clients of one label;
+    the answer of `evaluate` is those of at least 0.5.
+    """
+    several = task.kind == "multi_label"
 
     def answer(*texts):
         logits = tf.cast(outputs(inputs(*texts)), tf.float32)  # [B, L]
-        names = tf.constant(tuple(labels))
+        names = tf.constant(task.labels)
         return {
             "label": tf.gather(names, tf.argmax(logits, axis=-1)),
             "labels": tf.broadcast_to(names, tf.shape(logits)),
-            "scores": tf.nn.softmax(logits),
+            "scores": tf.sigmoid(logits) if several else tf.nn.softmax(logits),
         }
 
-    return ServedAnswers(_texts(pair), answer, lambda answers: {"answer": answers["label"]})
+    def written(answers):
+        if not several:
+            return {"answer": answers["label"]}
+        chosen = tf.ragged.boolean_mask(answers["labels"], answers["scores"] >= 0.5)
+        return {"answer": tf.strings.reduce_join(chosen, axis=-1, separator=SEPARATOR)}
+
+    return ServedAnswers(_texts(task.pair), answer, written)
 
 
 def number_answers(outputs: Outputs, inputs: TextInputs, pair: bool) -> ServedAnswers:

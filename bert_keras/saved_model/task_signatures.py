@@ -3,13 +3,14 @@
 Signatures (B rows):
     serving_default       the inputs of the task's rows (`bert_keras.tasks.rows`) -> answers, by task type:
         classification    text (, text_pair) string[B] -> label string[B], labels string[B, L], scores float[B, L]
+        multi_label       likewise; each score is the probability of its label, `label` the likeliest one
         regression        text (, text_pair) string[B] -> score float[B]
         multiple_choice   text string[B], choices string[B, C] -> choice int64[B], scores float[B, C]
         span              question, context string[B] -> answer string[B], score, null_score_difference float[B],
                           start, end int64[B] (`bert_keras.saved_model.span_answers`)
         tagging           text string[B] -> words, tags string[B, W], scores float[B, W], starts, ends int64[B, W]
         similarity, retrieval    as `embed`
-    classify              classification: inputs string[B] (tf.Examples with the features text (, text_pair)) ->
+    classify              these two: inputs string[B] (tf.Examples with the features text (, text_pair)) ->
                           classes string[B, L], scores float[B, L]; for TensorFlow Serving's Classify
     regress               regression: inputs as above -> outputs float[B]; for TensorFlow Serving's Regress
     encode, encode_pair   as for a pre-trained model (`bert_keras.saved_model.pretrained`); not for an ensemble;
@@ -77,6 +78,7 @@ _WARMUP_TEXTS: dict[str, list] = {
 # By task type: the signature for TensorFlow Serving's calls on tf.Examples, and its outputs from serving_default's.
 _EXAMPLE_METHODS = {
     "classification": ("classify", {"classes": "labels", "scores": "scores"}),
+    "multi_label": ("classify", {"classes": "labels", "scores": "scores"}),
     "regression": ("regress", {"outputs": "score"}),
 }
 
@@ -120,8 +122,8 @@ class ServedTask(tf.Module):
             names = ("answer", "null_score_difference")
             specs = text_specs("question", "context")
             return ServedAnswers(specs, self._spans, lambda answers: {name: answers[name] for name in names})
-        if task.kind == "classification":
-            return label_answers(outputs, self._inputs, task.labels, task.pair)
+        if task.kind in ("classification", "multi_label"):
+            return label_answers(outputs, self._inputs, task)
         if task.kind == "regression":
             return number_answers(outputs, self._inputs, task.pair)
         if task.kind == "multiple_choice":

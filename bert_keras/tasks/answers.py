@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_keras.tasks.table import Kind
+from bert_keras.tasks.table import SEPARATOR, Kind
 
 # Texts of an answer of a retrieval, and rows that are computed at once.
 NEAREST, _ROWS = 10, 1000
@@ -17,13 +17,15 @@ def parse_answer(kind: Kind, answer: bytes) -> Any:
     """Parse the `answer` of the signature `evaluate` into the form of a row's gold (`bert_keras.tasks.rows`).
 
     `b"entailment"` -> `"entailment"`, `b"3.79999995"` -> `3.79999995`, `b"2"` -> `2`, `b"O B-person"` ->
-    `["O", "B-person"]`; for spans the text, `""` for no answer.
+    `["O", "B-person"]`, `b"joy|surprise"` -> `["joy", "surprise"]`; for spans the text, `""` for no answer.
     """
     text = answer.decode("utf-8", "replace")
     if kind in ("regression", "similarity"):
         return float(text)
     if kind == "multiple_choice":
         return int(text)
+    if kind == "multi_label":
+        return text.split(SEPARATOR) if text else []
     return text.split() if kind == "tagging" else text
 
 

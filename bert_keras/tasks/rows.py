@@ -5,6 +5,7 @@ the served model's input; and, if the file names the source of a row, `source` b
 
     task type        inputs                                      gold (JSON), None if unknown
     classification   text [1], for pairs also text_pair [1]      "entailment"                 a label's name
+    multi_label      the same                                    ["joy", "surprise"]          the right ones, sorted
     regression       text [1], for pairs also text_pair [1]      3.8
     multiple_choice  text [1], choices [C]                       2                            the right choice, from 0
     span             question [1], context [1]                   {"answers": [{"text": "in May", "answer_start": 17}]}

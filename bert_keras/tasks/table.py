@@ -8,7 +8,11 @@ from typing import Literal
 
 from bert_keras.errors import InputError
 
-Kind = Literal["classification", "regression", "multiple_choice", "span", "tagging", "similarity", "retrieval"]
+Kind = Literal[
+    "classification", "multi_label", "regression", "multiple_choice", "span", "tagging", "similarity", "retrieval"
+]
+# Between the names of a row's labels, in tables, prediction files and the signature `evaluate`.
+SEPARATOR = "|"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,8 +25,7 @@ class Task:
         reader: reader of its files (`components.task_example_gen.readers`).
         metrics: names of the official scores (`bert_keras.tasks.metrics.scores`); the gate judges by the first.
         pair: whether a row has two texts.
-        labels: classification and tagging: labels in the order of their ids; empty: the sorted labels of the training
-            rows.
+        labels: of a task that `has_labels`, in the order of their ids; empty: the sorted labels of the training rows.
         label_from, label_to: regression: lowest and highest value.
         unanswerable: spans: whether a question may have no answer (SQuAD 2.0).
         by_letters: spans: whether a letter of a script without blanks is a word of its own in the scores (MLQA).
@@ -42,7 +45,12 @@ class Task:
     @property
     def reads_pooler(self) -> bool:
         """Whether the head reads, and so trains, the pooler."""
-        return self.kind in ("classification", "regression", "multiple_choice")
+        return self.kind in ("classification", "multi_label", "regression", "multiple_choice")
+
+    @property
+    def has_labels(self) -> bool:
+        """Whether its answers are labels."""
+        return self.kind in ("classification", "multi_label", "tagging")
 
     @property
     def contrastive(self) -> bool:
@@ -73,6 +81,8 @@ TASKS: dict[str, Task] = {
         _classification("ag-news", "accuracy", pair=False, labels=(), reader="table"),
         _classification("text", "accuracy", pair=False, labels=(), reader="table"),
         _classification("text-pair", "accuracy", labels=(), reader="table"),
+        Task("text-labels", "multi_label", "table", ("micro_f1", "macro_f1")),
+        Task("text-pair-labels", "multi_label", "table", ("micro_f1", "macro_f1"), pair=True),
         Task("text-score", "regression", "table", ("spearman", "pearson"), False, (), -math.inf, math.inf),
         Task("text-pair-score", "regression", "table", ("spearman", "pearson"), True, (), -math.inf, math.inf),
         Task("swag", "multiple_choice", "swag", ("accuracy",)),

@@ -47,7 +47,7 @@ class TaskType:
         arguments: dict[str, Any] = {"pooling": settings.pooling} if task.contrastive else settings.on_encoder
         if task.contrastive and (rate := settings.dropout):
             config = dataclasses.replace(config, hidden_dropout_prob=rate, attention_probs_dropout_prob=rate)
-        if task.kind in ("classification", "tagging"):
+        if task.has_labels:
             arguments["num_labels"] = len(task.labels)
         return self.model(config, seed=seed, embedding_size=embedding_size, **arguments)
 
@@ -56,9 +56,11 @@ def _type(model: type[keras.Model], module: Any) -> TaskType:
     return TaskType(model, module.objective, module.features, module.answers)
 
 
+_LABEL = _type(task_models.BertForSequenceClassification, classification)
 _SIMILARITY = _type(task_models.BertForSentenceSimilarity, similarity)
 TASK_TYPES: dict[str, TaskType] = {
-    "classification": _type(task_models.BertForSequenceClassification, classification),
+    "classification": _LABEL,
+    "multi_label": dataclasses.replace(_LABEL, objective=classification.multi_label_objective),
     "regression": _type(task_models.BertForRegression, regression),
     "multiple_choice": _type(task_models.BertForMultipleChoice, multiple_choice),
     "span": _type(task_models.BertForSpanExtraction, span),

@@ -70,7 +70,8 @@ def over_chance(difference: float, score: float, standard_error: float) -> float
 def guesses(task: Task, golds: Sequence[Any], contexts: Sequence[str]) -> list[list[Any]]:
     """Constant or random answers for all rows, made without reading; none for numbers: constants have no correlation.
 
-    They are: the most frequent label, and "1", whose F1 some tasks are scored by; the most frequent choice; each tag
+    They are: the most frequent label, and "1", whose F1 some tasks are scored by; of several labels the set with the
+    best micro F1, which is of the most frequent ones; the most frequent choice; each tag
     for all words; the most frequent answers and, if contexts are known, random parts of them; random texts to find.
     `golds` are as in `TaskRow.gold`.
     """
@@ -82,6 +83,11 @@ def guesses(task: Task, golds: Sequence[Any], contexts: Sequence[str]) -> list[l
     if task.kind == "tagging":
         tags = sorted({tag for gold in golds for tag in gold})
         return [[[tag] * len(gold) for gold in golds] for tag in tags]
+    if task.kind == "multi_label":
+        commonest_first = Counter(label for gold in golds for label in gold).most_common()
+        right = np.cumsum([0, *(count for _, count in commonest_first)])  # by the number of labels in the set
+        best = int(np.argmax(right / np.maximum(1, right[-1] + len(golds) * np.arange(len(right)))))
+        return [[[label for label, _ in commonest_first[:best]]] * len(golds)]
     if task.kind == "span":
         texts = Counter(text for gold in golds for text in sorted({given["text"] for given in gold["answers"]}))
         constants = ["", *(text for text, _ in texts.most_common(_COMMONEST))]

@@ -11,6 +11,7 @@ import tensorflow as tf
 import tensorflow_model_analysis as tfma
 
 from bert_keras.tasks.rows import read_rows
+from bert_keras.tasks.table import SEPARATOR
 
 _EVALUATE, _MODEL_FILE = "evaluate", "model.onnx"
 # The output of serving_default that is a row's answer, as `bert_keras.saved_model.task_answers` writes it.
@@ -43,14 +44,19 @@ class EngineModel:
     def __init__(self, directory: str):
         from bert_keras.convert.onnx.answers import OnnxModel
 
-        signature = OnnxModel(directory).signatures["serving_default"]
+        model = OnnxModel(directory)
+        signature, several = model.signatures["serving_default"], model.task and model.task.kind == "multi_label"
         written = next(name for name in _WRITE if name in signature.outputs)
 
         def answers(examples: np.ndarray) -> list[np.ndarray]:
             rows = list(read_rows(examples.tolist()))
             inputs = [np.array([_encoded(row.inputs[name]) for row in rows], object) for name in signature.inputs]
             outputs = signature.answer(*inputs)
-            texts = [_WRITE[written](value) for value in outputs[written]]
+            if several:
+                pairs = zip(outputs["labels"], outputs["scores"], strict=True)
+                texts = [SEPARATOR.encode().join(labels[scores >= 0.5]) for labels, scores in pairs]
+            else:
+                texts = [_WRITE[written](value) for value in outputs[written]]
             features = [row.to_features() for row in rows]
             ids, golds = ([row[name][0] for row in features] for name in ("row_id", "gold"))
             nulls = outputs.get("null_score_difference", np.zeros(len(rows), np.float32))

@@ -34,7 +34,7 @@ def generate_rows(
     """
     report = ReadReport()
     train = _read(task, TRAIN, files[TRAIN], settings, report)
-    if not task.labels and task.kind in ("classification", "tagging"):
+    if not task.labels and task.has_labels:
         task = dataclasses.replace(task, labels=_labels(task, [located.row for _, located in train], files[TRAIN]))
     rows = {
         split: [located.row for _, located in _read(task, split, files[split], settings, report)]
@@ -92,9 +92,10 @@ def _labels(task: Task, rows: Sequence[TaskRow], paths: Sequence[str]) -> tuple[
     if task.kind == "tagging":
         types = {tag[2:] for row in rows for tag in row.gold if tag != "O"}
         return tuple(sorted({"O"} | {f"{part}-{entity}" for entity in types for part in "BI"}))
-    labels = tuple(sorted({row.gold for row in rows}))
+    several = task.kind == "multi_label"
+    labels = tuple(sorted({label for row in rows for label in (row.gold if several else [row.gold])}))
     if len(labels) < 2:
-        raise InputError(f"{', '.join(paths)}: every row has the label {labels[0]!r}; give rows of two labels or more")
+        raise InputError(f"{', '.join(paths)}: the only labels are {list(labels)}; give rows of two labels or more")
     first: dict[str, str] = {}
     for label in labels:
         if (other := first.setdefault(_plain(label), label)) != label:

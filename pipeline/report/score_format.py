@@ -8,6 +8,8 @@ import math
 _TITLES = {
     "accuracy": "Accuracy",
     "f1": "F1",
+    "micro_f1": "Micro F1",
+    "macro_f1": "Macro F1",
     "precision": "Precision",
     "recall": "Recall",
     "exact_match": "Exact match",
@@ -28,6 +30,8 @@ _NOTES = {
     ("classification", "accuracy"): "of {rows} held-out rows are answered right.",
     ("classification", "f1"): "of the label “1” among {rows} held-out rows: the harmonic mean of precision and recall.",
     ("classification", "matthews_correlation"): "of right and given labels of {rows} held-out rows; 0 is a guess.",
+    ("multi_label", "micro_f1"): "of all labels of {rows} held-out rows together.",
+    ("multi_label", "macro_f1"): "of each label of {rows} held-out rows, on average.",
     ("regression", "pearson"): "of right and given numbers of {rows} held-out rows; 1 is on one line.",
     ("regression", "spearman"): "of the ranks of right and given numbers of {rows} held-out rows; 1 is the same order.",
     ("multiple_choice", "accuracy"): "of {rows} held-out rows are answered with the right choice.",

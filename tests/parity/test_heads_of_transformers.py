@@ -31,12 +31,19 @@ def test_no_key_is_missing_or_unexpected(family, end, tmp_path):
     assert not loaded["missing_keys"] and not loaded["unexpected_keys"] and not loaded["mismatched_keys"]
 
 
-@pytest.mark.parametrize("family", ["bert", "roberta", "electra", "modernbert", "distilbert"])
-def test_the_pipeline_of_labels_answers_the_same(family, tmp_path):
-    folder, path = written(family, "ForSequenceClassification", tmp_path)
+@pytest.mark.parametrize(
+    ("family", "end"),
+    [
+        *((name, "ForSequenceClassification") for name in ("bert", "roberta", "electra", "modernbert", "distilbert")),
+        ("bert", "several"),
+    ],
+)
+def test_the_pipeline_of_labels_answers_the_same(family, end, tmp_path):
+    folder, path = written(family, end, tmp_path)
     answers = transformers.pipeline("text-classification", path, device="cpu")(TEXTS, truncation=True, top_k=None)
     logits = torch.from_numpy(np.array(folder.model(folder.inputs(TEXTS))))
-    for scores, theirs in zip(logits.softmax(-1).tolist(), answers, strict=True):
+    probabilities = logits.sigmoid() if end == "several" else logits.softmax(-1)
+    for scores, theirs in zip(probabilities.tolist(), answers, strict=True):
         ours = dict(zip(folder.task.labels, scores, strict=True))
         assert max(ours, key=ours.get) == theirs[0]["label"]
         assert ours == pytest.approx({answer["label"]: answer["score"] for answer in theirs}, abs=1e-5)

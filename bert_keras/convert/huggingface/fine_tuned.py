@@ -1,7 +1,8 @@
 """The task of a fine-tuned model: from the class and the labels in `config.json`, and back.
 
-Sequence classification is the task text, with one label text-score; text-pair or text-pair-score if the labels name
-entailment, or the model is a cross-encoder. `--task` names another one of its type.
+Sequence classification is the task text, with one label text-score, with several a text text-labels; text-pair,
+text-pair-score or text-pair-labels if the labels name entailment, or the model is a cross-encoder. `--task` names
+another one of its type.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ if TYPE_CHECKING:
     from bert_keras.convert.model_folder import ModelFolder
 
 _TASKS = {"ForTokenClassification": "ner", "ForQuestionAnswering": "squad1.1", "ForMultipleChoice": "swag"}
-_LABELLED = ("classification", "tagging")
+# `problem_type` of `config.json` by task type.
+_MULTI_LABEL = "multi_label_classification"
+_PROBLEMS = {"classification": "single_label_classification", "multi_label": _MULTI_LABEL, "regression": "regression"}
 # Tokens that `transformers`' pipeline of questions reads at once, and its longest answer.
 _SPAN_LENGTH, _ANSWER_LENGTH = 384, 15
 
@@ -50,11 +53,12 @@ def read_fine_tuned(path: str, architecture: Architecture, length: int, names: C
     for field, value in head.must_be.items():
         if fields.get(field, value) != value:
             raise InputError(f"{path}: {field} is {fields[field]!r}; supported: {value!r}")
-    if problem == "multi_label_classification" or (problem == "regression" and len(labels) > 1):
+    if problem == "regression" and len(labels) > 1:
         return FineTuned(architecture, why_not=f", since problem_type is {problem}, with {len(labels)} outputs")
     is_pair = "sentence_transformers" in fields or any("entail" in label.lower() for label in labels)
-    task = task_of(_TASKS.get(end, f"text{'-pair' * is_pair}{'-score' * (len(labels) == 1)}"))
-    task = dataclasses.replace(task, labels=labels if task.kind in _LABELLED else ())
+    answer = "-labels" if problem == _MULTI_LABEL else "-score" * (len(labels) == 1)
+    task = task_of(_TASKS.get(end, f"text{'-pair' * is_pair}{answer}"))
+    task = dataclasses.replace(task, labels=labels if task.has_labels else ())
     function: Any = head.functions[len(head.functions) > 1 and fields.get("classifier_pooling") == "mean"]
     settings = TaskSettings(length, head=function if head.layer else "")
     if task.kind == "span":
@@ -121,9 +125,9 @@ def fine_tuned_fields(folder: ModelFolder, architecture: Architecture) -> dict[s
     fields: dict[str, Any] = {"architectures": [architecture.row.class_stem + class_end(folder.model)]}
     if len(head.functions) > 1:
         fields["classifier_pooling"] = "mean" if function == head.functions[1] else "cls"
-    if task.kind in ("classification", "regression"):
-        fields["problem_type"] = "regression" if task.kind == "regression" else "single_label_classification"
-    if labels := task.labels if task.kind in _LABELLED else ("LABEL_0",) * (task.kind == "regression"):
+    if task.kind in _PROBLEMS:
+        fields["problem_type"] = _PROBLEMS[task.kind]
+    if labels := task.labels if task.has_labels else ("LABEL_0",) * (task.kind == "regression"):
         fields["id2label"] = {str(number): label for number, label in enumerate(labels)}
         fields["label2id"] = {label: number for number, label in enumerate(labels)}
     return fields

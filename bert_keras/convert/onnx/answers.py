@@ -90,11 +90,11 @@ class OnnxModel:
         self._run_options = onnxruntime.RunOptions()
         self._run_options.only_execute_path_to_fetches = True
         self._is_causal = fields.get("causal", False)
-        task = None
+        self.task = task = None
         if os.path.exists(os.path.join(directory, TASK_SPEC_FILE)):
             self._settings = TaskSettings.load(directory)
             spec = files.read_json(os.path.join(directory, TASK_SPEC_FILE))
-            task = dataclasses.replace(task_of(spec["task"]), labels=tuple(spec["labels"]))
+            self.task = task = dataclasses.replace(task_of(spec["task"]), labels=tuple(spec["labels"]))
         else:
             length = fields.get(LENGTH_FIELD, fields["max_position_embeddings"])
             try:
@@ -145,7 +145,7 @@ class OnnxModel:
                 {"answer": (string, (-1,)), **{name: (type_, (-1,)) for name, type_ in by_row.items()}},
             ),
         }
-        answer, inputs, outputs = kinds[task.kind]
+        answer, inputs, outputs = kinds["classification" if task.kind == "multi_label" else task.kind]
         return Signature(inputs, outputs, partial(answer, task))
 
     def _run(self, arrays: Mapping[str, np.ndarray], *names: str) -> list[np.ndarray]:
@@ -225,7 +225,8 @@ class OnnxModel:
         return {
             "label": labels[np.argmax(logits, axis=1)],
             "labels": np.tile(labels, (len(logits), 1)),
-            "scores": _softmax(logits),
+            # A sigmoid by tanh never overflows.
+            "scores": 0.5 + 0.5 * np.tanh(0.5 * logits) if task.kind == "multi_label" else _softmax(logits),
         }
 
     def _score(self, task: Task, *texts: np.ndarray) -> Arrays:

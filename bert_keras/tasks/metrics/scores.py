@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import functools
 import importlib
+import itertools
 import warnings
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -27,6 +29,8 @@ def score(
 
         task type        scores
         classification   those of `task.metrics`: accuracy; f1 of the label "1"; matthews_correlation
+        multi_label      micro_f1: F1 of all decisions on all labels; macro_f1: the mean of the labels' F1, of those
+                         that a gold or an answer has
         regression       pearson, spearman; of a similarity too
         retrieval        recall@k: the share of rows whose gold is among the first k texts of the answer; mrr@10: the
                          mean of 1 / its place among them, 0 without it
@@ -80,6 +84,16 @@ def _of_scikit_learn(name: str, **options: Any) -> Callable[[Sequence[Any], Sequ
     return lambda golds, answers: getattr(importlib.import_module("sklearn.metrics"), name)(golds, answers, **options)
 
 
+def _f1_of_labels(golds: Sequence[Sequence[str]], answers: Sequence[Sequence[str]], is_macro: bool) -> float:
+    # Not scikit-learn's: it takes a single label for two classes.
+    pairs = zip(golds, answers, strict=True)
+    right = Counter(label for gold, answer in pairs for label in set(gold) & set(answer))
+    given = Counter(itertools.chain(*golds, *answers))
+    if is_macro:
+        return sum(2 * right[label] / given[label] for label in given) / max(1, len(given))
+    return 2 * right.total() / max(1, given.total())
+
+
 def _correlation(golds: Sequence[float], answers: Sequence[float], name: str) -> float:
     from scipy import stats
 
@@ -104,6 +118,8 @@ METRICS: dict[str, Callable[[Sequence[Any], Sequence[Any]], float]] = {
     "accuracy": _of_scikit_learn("accuracy_score"),
     "f1": _of_scikit_learn("f1_score", pos_label=POSITIVE, zero_division=0),
     "matthews_correlation": _of_scikit_learn("matthews_corrcoef"),
+    "micro_f1": functools.partial(_f1_of_labels, is_macro=False),
+    "macro_f1": functools.partial(_f1_of_labels, is_macro=True),
     "pearson": functools.partial(_correlation, name="pearsonr"),
     "spearman": functools.partial(_correlation, name="spearmanr"),
     "mrr@10": _reciprocal_rank,

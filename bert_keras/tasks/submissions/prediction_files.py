@@ -4,6 +4,7 @@
     GLUE          CoLA.tsv, MNLI-m.tsv, MNLI-mm.tsv, ...  index TAB prediction, with a header of these names: the
                                                           label's name; for STS-B 3.812
     other labels  predictions.tsv                         the same
+    multi_label   predictions.tsv                         likewise, of the labels: joy|surprise, or nothing
     retrieval     predictions.tsv                         likewise, of the ten nearest texts as JSON, the nearest first
     SWAG, CODAH   predictions.csv                         0,2 under the header `,pred` (its authors' csv_predict.py)
     SQuAD         predictions.json, null_odds.json,       {id: text}, {id: odds}, {id: [answers with scores]}
@@ -28,7 +29,7 @@ from bert_keras.files import staged
 from bert_keras.tasks.rows import TaskRow
 from bert_keras.tasks.submissions.conll import read_tags, write_tags
 from bert_keras.tasks.submissions.squad import PREDICTIONS, read_texts, write_by_id
-from bert_keras.tasks.table import Task
+from bert_keras.tasks.table import SEPARATOR, Task
 
 # File names required by gluebenchmark.com.
 GLUE_FILES = {name: f"{name.upper()}.tsv" for name in ("mrpc", "qnli", "qqp", "rte", "sst-2", "sts-b", "wnli")}
@@ -104,6 +105,8 @@ def _write_table(task: Task, file: TextIO, rows: Sequence[TaskRow], answers: Seq
     for row, answer in zip(rows, answers, strict=True):
         if task.kind == "regression":
             answer = f"{min(max(answer, task.label_from), task.label_to):.3f}"
+        elif task.kind == "multi_label":
+            answer = SEPARATOR.join(answer)
         writer.writerow([row.row_id, json.dumps(answer, ensure_ascii=False) if task.kind == "retrieval" else answer])
 
 
@@ -157,6 +160,9 @@ def _parser(task: Task) -> Callable[[str, TaskRow], Any]:
             raise ValueError(f"a label; labels are {', '.join(task.labels)}" if task.labels else "a label")
         return text
 
+    def labels(text: str, row: TaskRow) -> list[str]:
+        return [label(name, row) for name in text.split(SEPARATOR)] if text else []
+
     def number(text: str, row: TaskRow) -> float:
         try:
             value = float(text)
@@ -179,4 +185,5 @@ def _parser(task: Task) -> Callable[[str, TaskRow], Any]:
         return value
 
     parsers = {"regression": number, "similarity": number, "multiple_choice": choice, "retrieval": texts}
+    parsers["multi_label"] = labels
     return parsers.get(task.kind, label)

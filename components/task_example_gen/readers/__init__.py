@@ -108,8 +108,8 @@ def _problem(task: Task, row: TaskRow, labelled: bool) -> str:
         return f"choice {row.gold} is not in 0 to {len(row.inputs['choices']) - 1}"
     if task.kind == "classification" and not row.gold:
         return "the label is empty"
-    golds = row.gold if task.kind == "tagging" else [row.gold]
-    if task.labels and task.kind in ("classification", "tagging"):
+    golds = row.gold if task.kind in ("tagging", "multi_label") else [row.gold]
+    if task.labels and task.has_labels:
         for gold in golds:
             if gold not in task.labels:
                 return f"label {gold!r} is not one of {', '.join(task.labels)}"

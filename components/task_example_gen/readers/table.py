@@ -8,7 +8,8 @@ The format depends on the extension, before that of a compressed file:
 
 is TaskRow("0", {"text": "Well, yes"}, "good"). Columns have the names in `Columns`; others are ignored. A label is a
 name; a whole number in JSON becomes its decimal form; of `text-score` it is a number. Without the label's column (or
-key, or with null) a row has no label.
+key, or with null) a row has no label. Of `text-labels` it is any number of names, joy|surprise, in JSON also a list of
+them; none of the labels is right where it is empty.
 
 For vectors of texts only `text` is required; `text_pair`, its positive, and `negative` are read where they are there. A
 label is a score there, of pairs to be judged by; STS-B's columns sentence1, sentence2 and score are read without being
@@ -26,7 +27,7 @@ from typing import Any, BinaryIO
 
 from bert_keras.errors import InputError
 from bert_keras.tasks.rows import TaskRow
-from bert_keras.tasks.table import Task
+from bert_keras.tasks.table import SEPARATOR, Task
 from components.io.compression import extension
 from components.task_example_gen.readers.records import (
     ReadRows,
@@ -117,14 +118,18 @@ def _row(task: Task, number: int, record: dict[str, Any], columns: Columns, labe
         if not isinstance(record[name], str):
             raise RowError(f"{name!r} is {type(record[name]).__name__}, not text")
         inputs[field] = record[name]
-    label, has_numbers = (
-        record.get(_name(task, columns, "label", record)),
-        task.contrastive or task.kind == "regression",
-    )
-    if label is not None and has_numbers:
+    label = record.get(_name(task, columns, "label", record))
+    if label is not None and (task.contrastive or task.kind == "regression"):
         label = number_of(str(label), columns.label)
-    elif label is not None and (isinstance(label, bool) or not isinstance(label, (str, int))):
-        raise RowError(f"{columns.label!r} is {type(label).__name__}, not a label's name")
+    elif label is not None:
+        several = task.kind == "multi_label"
+        names = label if several and isinstance(label, list) else [label]
+        for name in names:
+            if isinstance(name, bool) or not isinstance(name, (str, int)):
+                raise RowError(f"{columns.label!r} is {type(name).__name__}, not a label's name")
+        label = SEPARATOR.join(map(str, names))
+        if several:
+            label = sorted({name.strip() for name in label.split(SEPARATOR)} - {""})
     source = record.get(columns.source, "") if columns.source else ""
     if not isinstance(source, str):
         raise RowError(f"{columns.source!r} is {type(source).__name__}, not text")
@@ -132,7 +137,7 @@ def _row(task: Task, number: int, record: dict[str, Any], columns: Columns, labe
         if label is not None:
             raise RowError("has a label; rows of pairs that belong together have none: leave the others out")
         label = inputs.get("text_pair")
-    return TaskRow(str(number), inputs, label if label is None or has_numbers else str(label), source)
+    return TaskRow(str(number), inputs, label, source)
 
 
 def json_object(line: bytes) -> dict[str, Any]:

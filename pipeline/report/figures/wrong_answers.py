@@ -117,6 +117,10 @@ def _label(task: Task, row: TaskRow, answer: str) -> list[Field]:
     return [*_texts(row), *_answers(row.gold, answer)]
 
 
+def _labels(task: Task, row: TaskRow, answer: Sequence[str]) -> list[Field]:
+    return [*_texts(row), *_answers(*(", ".join(labels) or "no label" for labels in (row.gold, answer)))]
+
+
 def _number(row: TaskRow, answer: float) -> list[Field]:
     difference = f"{answer - row.gold:+.2f}".replace("-", MINUS)
     return [*_texts(row), *_answers(f"{row.gold:g}", f"{answer:g} ({difference})")]
@@ -257,6 +261,7 @@ def _marked(
 
 _KINDS: dict[str, tuple[Callable[[Task, TaskRow, Any], bool], Callable[[Task, TaskRow, Any], list[Field]]]] = {
     "classification": (_differs, _label),
+    "multi_label": (_differs, _labels),
     "multiple_choice": (_differs, _choice),
     "span": (_is_inexact, _span),
     "retrieval": (lambda task, row, answer: answer[0] != row.gold, _nearest_text),

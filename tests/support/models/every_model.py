@@ -29,7 +29,7 @@ from bert_keras.models.roberta import RobertaForMaskedLM, roberta_config
 from bert_keras.models.spanbert import SpanBertForPreTraining
 from bert_keras.objectives import electra, mlm, mlm_nsp, next_token, span_boundary
 from bert_keras.objectives.labels import label_objective
-from bert_keras.tasks import regression, similarity
+from bert_keras.tasks import classification, regression, similarity
 from bert_keras.tasks.span import task_type
 from tests.support.models.tiny_encoders import ALBERT, BILM, DEBERTA, LEFT_TO_RIGHT, MODERN, MPNET, SHAPE, TINY, T, V
 from tests.support.models.whole_loss import whole
@@ -103,6 +103,7 @@ def loss_of(objective, outputs, weights=None, **labels):
 
 
 CLASSES = label_objective("classification")
+SEVERAL = classification.multi_label_objective
 TAGS = label_objective("tagging", "token_labels")
 
 
@@ -185,7 +186,10 @@ CASES = {
     "classification": Case(
         lambda: heads.BertForSequenceClassification(TINY, LABELS),
         features,
-        lambda outputs, x: loss_of(CLASSES, outputs, labels=labels(x)),
+        lambda outputs, x: (
+            loss_of(CLASSES, outputs, labels=labels(x))
+            + loss_of(SEVERAL, outputs, labels=(labels(x)[:, None] > np.arange(LABELS)).astype("int32"))
+        ),
     ),
     "regression": Case(
         lambda: heads.BertForRegression(TINY),

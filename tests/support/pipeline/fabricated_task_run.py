@@ -35,6 +35,11 @@ KINDS = {
         ["1", "1", "1", "0"],
     ),
     "cola": (("0", "1"), texts(("He sleeps.", "1"), ("Sleeps he dog.", "0"), ("She ran.", "1")), ["1", "1", "0"]),
+    "text-labels": (
+        ("joy", "love"),
+        texts(("a fine film", ["joy"]), ("the & best", ["joy", "love"]), ("dull", [])),
+        [["joy"], ["joy"], ["love"]],
+    ),
     "sts-b": (
         (),
         [

@@ -61,6 +61,9 @@ if __name__ == "__main__":
         if family == "modernbert":
             mean = {**ENDS["ForSequenceClassification"], "classifier_pooling": "mean"}
             golden["mean"] = record(family, "ForSequenceClassification", **mean)
+        if family == "bert":
+            several = {**ENDS["ForSequenceClassification"], "problem_type": "multi_label_classification"}
+            golden["several"] = record(family, "ForSequenceClassification", **several)
         shared = set.intersection(*(set(recorded["shapes"]) for recorded in golden.values()))
         of_all = {name: shape for name, shape in golden["ForTokenClassification"]["shapes"].items() if name in shared}
         of_all = {name: shape for name, shape in of_all.items() if not name.startswith("classifier")}

@@ -77,6 +77,8 @@ def test_logits_are_those_of_transformers_and_the_written_folder_is_the_one_that
     written = json.loads((tmp_path / "again" / "config.json").read_text())
     assert written["architectures"] == config["architectures"]
     assert written.get("classifier_pooling", "cls") == config.get("classifier_pooling", "cls")
+    if problem := config.get("problem_type"):
+        assert written["problem_type"] == problem
     if "id2label" in config:
         assert (written["id2label"], written["label2id"]) == (config["id2label"], config["label2id"])
 
@@ -87,6 +89,7 @@ def test_logits_are_those_of_transformers_and_the_written_folder_is_the_one_that
         ("electra", "ForSequenceClassification"),
         ("modernbert", "ForTokenClassification"),
         pytest.param("modernbert", "mean", marks=pytest.mark.slow),
+        pytest.param("bert", "several", marks=pytest.mark.slow),
         pytest.param("bert", "number", marks=pytest.mark.slow),
         pytest.param("roberta", "ForMultipleChoice", marks=pytest.mark.slow),
         pytest.param("albert", "ForQuestionAnswering", marks=pytest.mark.slow),
@@ -106,8 +109,9 @@ def test_a_fine_tuned_model_is_served_at_once_and_comes_back(family, head, tmp_p
     if "text" in texts and "choices" not in texts:
         model = np.array(folder.model(folder.inputs(["the cat", "ab d"])))
         assert model.shape[0] == 2
-        if head in ("ForSequenceClassification", "mean"):
-            np.testing.assert_allclose(answers["scores"], tf.nn.softmax(model), atol=1e-5)
+        if head in ("ForSequenceClassification", "mean", "several"):
+            scores = tf.sigmoid(model) if head == "several" else tf.nn.softmax(model)
+            np.testing.assert_allclose(answers["scores"], scores, atol=1e-5)
             labels = list(recorded["config"]["id2label"].values())
             assert [label.decode() for label in answers["label"].numpy()] == [labels[i] for i in model.argmax(-1)]
         elif head == "number":
@@ -196,6 +200,12 @@ def test_a_task_is_chosen_by_labels_or_by_name(tmp_path):
     assert read_folder(str(tmp_path / "b")).task.name == "text-pair"
     write_folder("bert", recorded, tmp_path / "c", id2label={"0": "LABEL_0", "1": "LABEL_1", "2": "LABEL_2"})
     assert as_task(read_folder(str(tmp_path / "c")), "mnli").task == task_of("mnli")
+    write_folder("bert", golden("bert")["several"], tmp_path / "f")
+    several = read_folder(str(tmp_path / "f"))
+    assert several.task == dataclasses.replace(task_of("text-labels"), labels=text.task.labels)
+    assert as_task(several, "text-pair-labels").task.pair and not several.head_left_out
+    with pytest.raises(InputError, match="--task text is for classification, but the model is for multi_label"):
+        as_task(several, "text")
     number = golden("bert")["number"]
     write_folder("bert", number, tmp_path / "d", sentence_transformers={"version": "5.0"})
     assert read_folder(str(tmp_path / "d")).task.name == "text-pair-score"
@@ -208,11 +218,7 @@ def test_a_task_is_chosen_by_labels_or_by_name(tmp_path):
 @pytest.mark.parametrize(
     ("fields", "tensors", "says"),
     [
-        (
-            {"problem_type": "multi_label_classification"},
-            (),
-            "since problem_type is multi_label_classification, with 3",
-        ),
+        ({"problem_type": "regression"}, (), "since problem_type is regression, with 3 outputs"),
         ({"architectures": ["BertCrf"]}, (), "since BertCrf is no class with a known head"),
         ({}, ("crf.transitions",), "crf.transitions), since its class has other tensors"),
     ],

@@ -36,6 +36,7 @@ WORDPIECE = BertTokenizer([*SPECIAL_TOKENS, "the", "cat", *LETTERS, *("##" + let
 MEAN = EmbeddingSettings("mean", max_seq_length=9)
 TASKS = {
     "classification": task_of("mrpc"),
+    "multi_label": dataclasses.replace(task_of("text-labels"), labels=("joy", "love", "é")),
     "regression": task_of("sts-b"),
     "multiple_choice": task_of("codah"),
     "tagging": dataclasses.replace(task_of("ner"), labels=("B-person", "I-person", "O")),

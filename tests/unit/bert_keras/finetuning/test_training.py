@@ -51,6 +51,11 @@ def classified(rng, rows):
     return [TaskRow(str(i), {"text": text}, ("neg", "pos")[i % 2]) for i, text in enumerate(texts(rng, rows))]
 
 
+def of_several(rng, rows):
+    golds = ([], ["even"], ["even", "low"])
+    return [TaskRow(str(i), {"text": text}, golds[i % 3]) for i, text in enumerate(texts(rng, rows))]
+
+
 def paired(rng, rows):
     golds = ("contradiction", "entailment", "neutral")
     both = zip(texts(rng, rows), texts(rng, rows), strict=True)
@@ -80,6 +85,7 @@ def tagged(rng, rows):
 CASES = {
     "imdb": (classified, ("neg", "pos")),
     "mnli": (paired, ("contradiction", "entailment", "neutral")),
+    "text-labels": (of_several, ("even", "low")),
     "sts-b": (measured, ()),
     "swag": (chosen, ()),
     "ner": (tagged, ("B", "O")),

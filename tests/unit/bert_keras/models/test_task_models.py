@@ -13,7 +13,7 @@ from bert_keras.models import task_models as heads
 from bert_keras.models.config import BertConfig
 from bert_keras.tasks import regression
 from bert_keras.tasks.span import task_type
-from tests.support.models.every_model import CLASSES, TAGS, loss_of
+from tests.support.models.every_model import CLASSES, SEVERAL, TAGS, loss_of
 from tests.support.models.rounding import assert_equal_but_for_rounding, depth_of
 
 TINY = BertConfig.size(2, 32, vocab_size=40, max_position_embeddings=16, hidden_dropout_prob=0.0)
@@ -261,6 +261,17 @@ TWO = np.array([[math.log(3), 0.0], [math.log(3), 0.0]], "float32")
 
 def test_classification_loss_by_hand():
     assert float(loss_of(CLASSES, TWO, labels=[0, 1])) == pytest.approx((RIGHT + WRONG) / 2)
+
+
+def test_the_loss_of_several_labels_by_hand():
+    """Each logit is a decision of its own: ln 3 has a probability of 3/4, 0 one of 1/2."""
+    labels, half = [[1, 1], [0, 0]], math.log(2)
+    assert float(loss_of(SEVERAL, TWO, labels=labels)) == pytest.approx((RIGHT + half + WRONG + half) / 4)
+    assert float(loss_of(SEVERAL, TWO, labels=labels, weights=[1.0, 0.0])) == pytest.approx((RIGHT + half) / 2)
+    sums = SEVERAL.example_sums(TWO, {"labels": np.array(labels), "weights": np.ones(2, "float32")})
+    assert np.asarray(sums["correct"]).tolist() == [2, 0]  # a probability of 1/2 is enough
+    far = np.array([[1e4, -1e4]], "float32")
+    assert float(loss_of(SEVERAL, far, labels=[[0, 0]])) == 5000 and float(loss_of(SEVERAL, far, labels=[[1, 0]])) == 0
 
 
 def test_weights_are_divided_by_their_sum():

@@ -33,6 +33,7 @@ LETTERS = "abcdefghijklmnopqrstuvwxyzß漢.,'?"
 TAGS = ("B-person", "I-person", "O")
 TASKS = {
     "classification": task_of("mrpc"),
+    "multi_label": dataclasses.replace(task_of("text-pair-labels"), labels=("joy", "love", "é")),
     "regression": task_of("sts-b"),
     "multiple_choice": task_of("codah"),
     "tagging": dataclasses.replace(task_of("ner"), labels=TAGS),
@@ -51,7 +52,7 @@ def columns(*path):
 
 def real_inputs(kind):
     """Inputs of rows of the official data."""
-    if kind == "classification":
+    if kind in ("classification", "multi_label"):
         return [{"text": row[3], "text_pair": row[4]} for row in columns("glue", "MRPC", "msr_paraphrase_train.txt")]
     if kind == "regression":
         return [{"text": row[7], "text_pair": row[8]} for row in columns("glue", "STS-B", "train.tsv")]
@@ -140,11 +141,14 @@ def test_grpc_answers_equal_the_model_on_features(exported):
     answers = exported.trained.answers(rows, 64)
     assert len({str(answer) for answer in answers}) > 1
     kind = exported.task.kind
-    if kind == "classification":
+    if kind in ("classification", "multi_label"):
         found = client.classify(column(rows, "text"), column(rows, "text_pair"))
-        assert [of_row[0][0] for of_row in found] == answers
         scores = [[dict(of_row)[label] for label in exported.task.labels] for of_row in found]
-        assert_equal_but_for_rounding(scores, softmax(outputs), DEPTH, np.abs(outputs).max())
+        likely = [[name for name in exported.task.labels if dict(of_row)[name] >= 0.5] for of_row in found]
+        assert answers == (likely if kind == "multi_label" else [of_row[0][0] for of_row in found])
+        sigmoid = 1 / (1 + np.exp(-outputs.astype("float64")))
+        expected = sigmoid if kind == "multi_label" else softmax(outputs)
+        assert_equal_but_for_rounding(scores, expected, DEPTH, np.abs(outputs).max())
     elif kind == "regression":
         found = client.regress(column(rows, "text"), column(rows, "text_pair"))
         assert_equal_but_for_rounding(found, answers, DEPTH)
@@ -275,7 +279,8 @@ def test_classify_and_regress_equal_predict(exported):
 def test_example_signatures_have_their_method_names(exported):
     metadata = exported.client.metadata()
     methods = {name: signature.method_name.rpartition("/")[2] for name, signature in metadata.items()}
-    special = {"classification": {"classify": "classify"}, "regression": {"regress": "regress"}}
+    special = {name: {"classify": "classify"} for name in ("classification", "multi_label")}
+    special |= {"regression": {"regress": "regress"}}
     assert methods == dict.fromkeys(exported.signatures, "predict") | special.get(exported.task.kind, {})
 
 

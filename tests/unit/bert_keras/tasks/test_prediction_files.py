@@ -14,6 +14,7 @@ from bert_keras.tasks.table import TASKS, task_of
 CHOICES = ("a", "b", "c", "d")
 ROWS = {
     "classification": [TaskRow("0", {"text": "x"}), TaskRow("7", {"text": "y"})],
+    "multi_label": [TaskRow("0", {"text": "x"}), TaskRow("7", {"text": "y"})],
     "regression": [TaskRow("0", {"text": "x"}), TaskRow("1", {"text": "y"}), TaskRow("2", {"text": "z"})],
     "multiple_choice": [TaskRow(n, {"text": "x", "choices": CHOICES}) for n in "01"],
     "span": [TaskRow(n, {"question": "?", "context": "."}) for n in ("56be", "56bf")],
@@ -27,6 +28,7 @@ FILES = {
     "mnli": (["neutral", "entailment"], "index\tprediction\n0\tneutral\n7\tentailment\n"),
     "rte": (["entailment", "not_entailment"], "index\tprediction\n0\tentailment\n7\tnot_entailment\n"),
     "text": (['say "yes"', "a\tb"], 'index\tprediction\n0\t"say ""yes"""\n7\t"a\tb"\n'),
+    "text-labels": ([["a b", "c"], []], "index\tprediction\n0\ta b|c\n7\t\n"),
     "sts-b": ([3.8115, -0.2, 5.4], "index\tprediction\n0\t3.812\n1\t0.000\n2\t5.000\n"),
     "swag": ([2, 0], ",pred\n0,2\n1,0\n"),
     "codah": ([3, 1], ",pred\n0,3\n1,1\n"),
@@ -137,6 +139,7 @@ def test_files_of_other_programs_are_read(name, text, answers, tmp_path):
         ("cola", "", r"given:1: the header must be"),
         ("cola", "index\tprediction\n0\t1\n7\t2\n", r"given:3: '2' is not a label; labels are 0, 1$"),
         ("text", "index\tprediction\n0\t\n", r"given:2: '' is not a label$"),
+        ("text-labels", "index\tprediction\n0\ta||b\n", r"given:2: 'a\|\|b' is not a label$"),
         ("cola", "index\tprediction\n0\t1\n", r"given: no prediction for 1 of 2 rows, the first is index '7'"),
         ("cola", "index\tprediction\n0\t1\n3\t1\n", r"given:3: no row of the data has the index '3'"),
         ("cola", "index\tprediction\n0\t1\n0\t1\n", r"given:3: the index '0' occurs twice"),

@@ -1,6 +1,7 @@
 """Scores of labels, numbers, choices and tags; every value is computed by hand beside it."""
 
 import math
+import random
 
 import pytest
 
@@ -47,6 +48,28 @@ def test_multiple_choice():
     assert score(task_of("swag"), [0, 1, 2, 3], [0, 1, 2, 0]) == {"accuracy": 0.75}
 
 
+def test_several_labels():
+    # a: one right, given 2 + 1; b: one right, given 1 + 2; c: never right, 1 + 0; d: never right, 0 + 1.
+    golds, answers = [["a", "b"], ["a", "c"], []], [["a", "b"], [], ["b", "d"]]
+    # F1 = 2 x right / (in golds + in answers).
+    expected = {"micro_f1": 2 * 2 / 8, "macro_f1": (2 / 3 + 2 / 3 + 0 + 0) / 4}
+    assert score(task_of("text-labels"), golds, answers) == pytest.approx(expected)
+    # Of a single label scikit-learn's micro F1 would be the accuracy.
+    assert score(task_of("text-labels"), [["a"], [], []], [["a"], ["a"], []])["micro_f1"] == pytest.approx(2 / 3)
+    assert score(task_of("text-labels"), [[], []], [[], []]) == {"micro_f1": 0.0, "macro_f1": 0.0}
+
+
+def test_several_labels_as_scikit_learn_counts_them():
+    metrics, preprocessing = (pytest.importorskip(f"sklearn.{name}") for name in ("metrics", "preprocessing"))
+    rng = random.Random(0)
+    golds, answers = ([[label for label in "abcde" if rng.random() < 0.3] for _ in range(40)] for _ in range(2))
+    binary = preprocessing.MultiLabelBinarizer().fit(golds + answers).transform
+    expected = {
+        f"{name}_f1": metrics.f1_score(binary(golds), binary(answers), average=name) for name in ("micro", "macro")
+    }
+    assert score(task_of("text-labels"), golds, answers) == pytest.approx(expected)
+
+
 # Gold tags, predicted tags, then: entities that are right, predicted, gold; tags that are right, all tags.
 TAGGED = {
     "IOB1 for IOB2": ("B-PER I-PER O", "I-PER I-PER O", 1, 1, 1, 2, 3),
@@ -89,6 +112,7 @@ def test_rows_that_cannot_be_scored_are_refused():
 
 ANSWERS = {
     "regression": [1.0, 2.0],
+    "multi_label": [["a", "b"], []],
     "multiple_choice": [0, 1],
     "span": ["a cat", "a dog"],
     "tagging": [["B-PER"], ["O"]],

@@ -16,6 +16,7 @@ TOKENIZER = BertTokenizer([*SPECIAL_TOKENS, *LETTERS, *(f"##{letter}" for letter
 SHORT = {"[PAD]": "-", "[CLS]": "C", "[SEP]": "S"}
 SINGLE = Task("single", "classification", "table", ("accuracy",), labels=("no", "yes"))
 PAIR = Task("pair", "classification", "table", ("accuracy",), True, labels=("no", "yes"))
+SEVERAL = Task("several", "multi_label", "table", ("micro_f1",), labels=("no", "so", "yes"))
 NUMBER = Task("number", "regression", "table", ("pearson",), label_to=5.0)
 CHOICE = Task("choice", "multiple_choice", "table", ("accuracy",))
 TAGS = Task("tags", "tagging", "table", ("f1",), labels=("B", "I", "O"))
@@ -194,3 +195,13 @@ def test_no_rows():
     for task in (SINGLE, PAIR, NUMBER, CHOICE, TAGS):
         found = features(task, [])
         assert len(found.row_of) == 0 and all(len(array) == 0 for array in found.arrays.values())
+
+
+def test_several_labels_are_a_column_each():
+    rows = singles("a", "b", "c", golds=[["yes", "no"], [], ["so"]])
+    labels = features(SEVERAL, rows).arrays["labels"]
+    assert labels.dtype == np.int32 and labels.tolist() == [[1, 0, 1], [0, 0, 0], [0, 1, 0]]
+    with pytest.raises(InputError, match="row 0 of several has the label 'maybe'; it must be one of no, so, yes"):
+        features(SEVERAL, singles("a", golds=[["no", "maybe"]]))
+    answers = task_type_of(SEVERAL).answers(np.array([[-1, 0.0, 2], [-1, -2, -3]]), None, rows, SEVERAL, None)
+    assert answers == [["so", "yes"], []]

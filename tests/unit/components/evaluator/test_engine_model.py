@@ -1,5 +1,6 @@
 """The quality gate asks ONNX Runtime where `model.onnx` is: a good model passes, int8 that loses too much does not."""
 
+import dataclasses
 import itertools
 
 import numpy as np
@@ -12,10 +13,13 @@ from bert_keras.convert.onnx.folder import write_onnx
 from bert_keras.data.tfrecord import bytes_example
 from bert_keras.models.config import BertConfig
 from bert_keras.models.task_models import BertForSequenceClassification
+from bert_keras.saved_model.task_signatures import ServedTask
 from bert_keras.tasks.rows import TaskRow
 from bert_keras.tasks.settings import TaskSettings
 from bert_keras.tasks.table import task_of
+from bert_keras.tasks.task_types import task_type_of
 from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
+from components.evaluator.engine_model import EngineModel
 from components.evaluator.results import evaluated, gate_failures
 from components.evaluator.settings import TaskSliceSettings
 from pipeline.dags.eval_gate import task_eval_config
@@ -71,6 +75,24 @@ def trained(tmp_path_factory):
     golds = OnnxModel(str(float32)).signatures["serving_default"].answer(texts)["label"]
     assert 0.2 < np.mean(golds == b"1") < 0.8
     return trained, golds
+
+
+def test_several_labels_are_written_as_the_saved_model_writes_them(tmp_path):
+    task = dataclasses.replace(task_of("text-labels"), labels=("joy", "é"))
+    trained = model()
+    arrays = (
+        task_type_of(task).features([TaskRow("", {"text": text}) for text in TEXTS], task, SETTINGS, TOKENIZER).arrays
+    )
+    # Each label is the answer to about half of the texts.
+    trained.classifier.bias.assign(trained.classifier.bias - np.median(trained(arrays), axis=0))
+    write_onnx(ModelFolder.in_memory(trained, TOKENIZER, task=task, settings=SETTINGS), str(tmp_path), "none")
+    rows = [TaskRow(str(at), {"text": text}, ["é"]) for at, text in enumerate(TEXTS)]
+    examples = tf.constant([bytes_example(row.to_features()) for row in rows])
+    served = ServedTask(trained, TOKENIZER, task, SETTINGS).signatures()["evaluate"](examples=examples)
+    found = EngineModel(str(tmp_path)).signatures["evaluate"](examples=examples)
+    for name in ("row_id", "gold", "answer"):
+        np.testing.assert_array_equal(found[name], served[name], name)
+    assert len(set(found["answer"].numpy())) > 2
 
 
 @pytest.mark.parametrize("quantize, is_blessed", [("none", True), ("int8", False)])

@@ -145,6 +145,21 @@ def test_tables(tmp_path, name, compressed):
     assert rows("text", path) == [single("0", 'He said: "well, no".', "yes")]
 
 
+def test_tables_of_several_labels(tmp_path):
+    """Sorted, each once, without the blanks around them; an empty cell is no label, a missing one an unknown answer."""
+    tsv = written(tmp_path, "a.tsv", "text\tlabel\na\tlove|joy\nb\t\nc\t joy | joy|\n")
+    assert rows("text-labels", tsv) == [
+        single("0", "a", ["joy", "love"]),
+        single("1", "b", []),
+        single("2", "c", ["joy"]),
+    ]
+    lines = [["love", 7], "love|joy", [], None]
+    jsonl = written(tmp_path, "a.jsonl", "\n".join(json.dumps({"text": "a", "label": label}) for label in lines))
+    assert [row.gold for row in rows("text-labels", jsonl)] == [["7", "love"], ["joy", "love"], [], None]
+    wrong = written(tmp_path, "b.jsonl", '{"text": "a", "label": ["joy", true]}\n')
+    assert error("text-labels", wrong) == f"{wrong}, line 1: 'label' is bool, not a label's name; {MEND}"
+
+
 def test_pair_tables_with_custom_column_names(tmp_path):
     columns = Columns("question1", "question2", "is_duplicate")
     path = written(

@@ -89,6 +89,14 @@ def test_splits_labels_and_specification(tmp_path, monkeypatch):
     assert names == [f"examples-0000{index}-of-00003.tfrecord" for index in range(3)]
 
 
+def test_labels_of_rows_with_several(tmp_path):
+    files = {"train": [table(tmp_path, "train.tsv", ["b|a", "", "c"])], "eval": [table(tmp_path, "dev.tsv", ["c|a"])]}
+    assert made("text-labels", files, tmp_path / "out").task.labels == ("a", "b", "c")
+    assert [row.gold for row in stored(tmp_path / "out", "train")] == [["a", "b"], [], ["c"]]
+    with pytest.raises(InputError, match="line 2: label 'd' is not one of a, b, c"):
+        made("text-labels", {**files, "eval": [table(tmp_path, "dev.tsv", ["c|d"])]}, tmp_path / "again")
+
+
 def test_the_same_inputs_give_the_same_bytes(tmp_path):
     def content(folder):
         files = {path.relative_to(folder): path.read_bytes() for path in Path(folder).rglob("*") if path.is_file()}
@@ -181,7 +189,7 @@ def test_errors_for_unusable_files(tmp_path):
     )
     same = table(tmp_path, "same.tsv", "aa")
     assert error("text", {"train": [same]}, tmp_path) == (
-        f"{same}: every row has the label 'a'; give rows of two labels or more"
+        f"{same}: the only labels are ['a']; give rows of two labels or more"
     )
     # A test set need not have labels.
     spec = made("text", {"train": [train], "test": [unlabelled]}, tmp_path / "out")

@@ -227,7 +227,8 @@ def right(task, gold):
     """The result of `evaluate` for a row answered correctly."""
     if task.kind == "span":
         return gold["answers"][0]["text"] if gold["answers"] else ""
-    return " ".join(gold) if task.kind == "tagging" else str(gold)
+    joined = {"tagging": " ", "multi_label": "|"}
+    return joined[task.kind].join(gold) if task.kind in joined else str(gold)
 
 
 # By task: a function that draws golds, constant answers, and a function that draws answers (given only the length).
@@ -235,6 +236,12 @@ TASKS = {
     "sst-2": (labels(2, [0.5, 0.5]), ["0", "1"], lambda gold: RNG.choice("01")),
     # Three labels, of which the most frequent has 58 %.
     "text": (labels(3, [0.58, 0.3, 0.12]), ["0", "1", "2"], lambda gold: RNG.choice("012")),
+    # Of six rows three have a, two b, one c: always a and b has the best micro F1.
+    "text-labels": (
+        lambda: sorted(label for label, share in zip("abc", (3, 2, 1), strict=True) if RNG.random() < share / 6),
+        ["", "a", "a|b", "a|b|c"],
+        lambda gold: "|".join(label for label in "abc" if RNG.random() < 0.5),
+    ),
     "mrpc": (labels(2, [0.32, 0.68]), ["0", "1"], lambda gold: RNG.choice("01")),
     "cola": (labels(2, [0.3, 0.7]), ["0", "1"], lambda gold: RNG.choice("01")),
     "sts-b": (lambda: round(RNG.uniform(0, 5), 2), ["2.5", "0.0"], lambda gold: str(RNG.uniform(0, 5))),
