@@ -7,8 +7,6 @@ from typing import ClassVar, Literal
 
 from components.corpus_gen.languages import parse_languages, parse_regions
 
-# Counts of the documents, beside them (`components.corpus_gen.record.card`).
-COUNTS_FILE = "corpus.json"
 # An `eval_fraction` that holds out every document, and one that holds out none (but for one id in 2^32): ids are
 # compared with it as 32-bit numbers.
 ALL_HELD_OUT, NONE_HELD_OUT = 1.0 - 2.0**-40, 2.0**-40

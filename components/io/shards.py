@@ -28,6 +28,8 @@ from bert_keras.data.tfrecord import Example, frame, read_records
 from bert_keras.errors import InputError
 from bert_keras.files import json_text
 
+# Counts of documents, beside them (`components.corpus_gen.record.card`).
+COUNTS_FILE = "corpus.json"
 # Minimum size of a read from a file that was opened for ranges.
 RANGE_BYTES = 1 << 12
 

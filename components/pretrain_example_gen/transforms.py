@@ -21,8 +21,7 @@ import numpy as np
 
 from bert_keras.data.example_format import EXAMPLE_SPEC_FILE, SEPARATED, SHARDS_FILE, SOURCE, SOURCE_RATES, Shard
 from bert_keras.tokenizers.protocol import Tokenizer
-from components.corpus_gen.settings import COUNTS_FILE
-from components.io.shards import read_documents, read_json, shard_name, shard_paths, whole_file, write_json
+from components.io.shards import COUNTS_FILE, read_documents, read_json, shard_name, shard_paths, whole_file, write_json
 from components.pretrain_example_gen.instances import key_of_pass, make_examples, plan_passes
 from components.pretrain_example_gen.settings import EVAL, TRAIN, ExampleSettings
 from components.pretrain_example_gen.tf_example_encoder import encode_records

@@ -15,8 +15,7 @@ from bert_keras.data.example_format import SOURCE_RATES
 from bert_keras.errors import InputError
 from components.artifacts import Vocabulary
 from components.corpus_gen.inputs import InputFile, fingerprint
-from components.corpus_gen.settings import COUNTS_FILE
-from components.io.shards import read_json, shard_paths
+from components.io.shards import COUNTS_FILE, read_json, shard_paths
 from components.stage import Stage
 from components.vocab_gen.files import MERGES_FILE, given_tokenizer, import_vocabulary
 from components.vocab_gen.settings import VocabularySettings

@@ -23,9 +23,9 @@ from components.corpus_gen.record.tally import (
     SOURCES,
     nested,
 )
-from components.corpus_gen.settings import COUNTS_FILE as COUNTS_FILE
 from components.corpus_gen.settings import CorpusSettings
 from components.corpus_gen.sorted_runs import SPLITS
+from components.io.shards import COUNTS_FILE as COUNTS_FILE
 from components.io.shards import whole_file, write_json
 
 # Counts of documents by split (SPLITS). READ has those made before a document has a split, FOUND what the filters found

@@ -191,7 +191,7 @@ HARMLESS = {
         "numpy",
     ),
     *("onnx", "onnxruntime", "psutil", "pydantic", "rich", "safetensors", "scipy", "seqeval", "sklearn", "tensorboard"),
-    *("tensorflow", "tensorflow_metadata", "tensorflow_serving", "tensorflow_text", "tfx", "typing_extensions"),
+    *("tensorflow", "tensorflow_metadata", "tensorflow_serving", "tensorflow_text", "tfx", "typing_extensions", "yaml"),
 }
 
 

@@ -69,7 +69,7 @@ def test_a_closed_pipe_is_not_an_error(vocab):
     assert (done.stdout, done.stderr) == ("5\n", "")
 
 
-@pytest.mark.parametrize(("content", "message"), [(None, "No such file"), ("a\n", "lacks [PAD]")])
+@pytest.mark.parametrize(("content", "message"), [(None, "No such file"), ("a\n", "lacks [CLS], [SEP], [PAD]")])
 def test_an_unusable_vocabulary_is_one_line(tmp_path, content, message):
     path = tmp_path / "vocab.txt"
     if content:
