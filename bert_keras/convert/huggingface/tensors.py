@@ -45,7 +45,8 @@ def open_tensors(
     tensors, path = _first_file(directory, files)
     tensors = [dataclasses.replace(tensor, name=_WRAPPERS.sub("", tensor.name)) for tensor in tensors]
     has_prefix = any(tensor.name.startswith(family.prefix) for tensor in tensors)
-    known = family.prefix, *family.head_prefixes, *(() if has_prefix else _ENCODER)
+    # A head may have a pooler of its own beside an encoder with the prefix.
+    known = family.prefix, *family.head_prefixes, *(name for name in _ENCODER if not has_prefix or name != "pooler.")
     head = {t.name for t in tensors if not t.name.startswith(known)}
     if head and len(head) == len(tensors):
         raise InputError(

@@ -208,7 +208,7 @@ def test_a_checkpoint_with_a_damaged_index_and_a_pickle_are_found_before_they_ar
         initial_folder(directory, cased=False)
     directory = str(copied("hf"))
     Path(directory, "model.safetensors").rename(Path(directory, "pytorch_model.bin"))
-    with pytest.raises(InputError, match=r"pytorch_model.bin is no zip: it is damaged, or PyTorch before 1.6 wrote it"):
+    with pytest.raises(InputError, match=r"pytorch_model.bin is no zip, as PyTorch writes it, but damaged; copy"):
         initial_folder(directory)
 
 

@@ -6,7 +6,7 @@ import tensorflow_data_validation as tfdv
 from tensorflow_data_validation.statistics.stats_impl import generate_statistics_in_memory
 from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder
 
-from bert_keras.data.example_format import DOCUMENT_GROUP, ExampleLayout, feature_spec
+from bert_keras.data.example_format import DOCUMENT_GROUP, SOURCE, ExampleLayout, feature_spec
 from components.example_gate.schema import example_schema
 
 T, P, V = 8, 2, 30
@@ -39,7 +39,7 @@ def anomalies(*examples, layout=LAYOUT):
 
 def test_the_schema_has_the_features_of_the_format():
     schema = example_schema(LAYOUT, V)
-    declared = {f.name: [d.size for d in f.shape.dim] for f in schema.feature if f.name != DOCUMENT_GROUP}
+    declared = {f.name: [d.size for d in f.shape.dim] for f in schema.feature if f.name not in (DOCUMENT_GROUP, SOURCE)}
     assert declared == {name: list(spec.shape) for name, spec in feature_spec(LAYOUT, masked=True).items()}
 
 
@@ -141,6 +141,6 @@ def test_dynamic_masking_allows_missing_masks():
 def test_the_features_of_each_objective():
     for objective in ("segment_pair", "full_sentences", "doc_sentences", "single_sequence", "left_to_right"):
         layout = ExampleLayout(objective, T, P, 1, "static")
-        names = {feature.name for feature in example_schema(layout, V).feature} - {DOCUMENT_GROUP}
+        names = {feature.name for feature in example_schema(layout, V).feature} - {DOCUMENT_GROUP, SOURCE}
         masked = objective != "left_to_right"
         assert names == {n for n in GOOD if n != "next_sentence_labels" and (masked or not n.startswith("masked"))}

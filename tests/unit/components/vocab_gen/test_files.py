@@ -76,7 +76,7 @@ def test_gpt2s_files_are_imported(tmp_path):
 @pytest.mark.parametrize(
     ("content", "settings", "message"),
     [
-        (b"cat\ndog\n", VocabularySettings(), r"lacks \[PAD\], \[UNK\]"),
+        (b"cat\ndog\n", VocabularySettings(), r"lacks \[CLS\], \[SEP\], \[PAD\]"),
         ("\n".join([*WORDPIECE, "cat"]).encode(), VocabularySettings(), "'cat' twice"),
         (b"\xff\xfe\x00", VocabularySettings(), "can't decode"),
         (b"", VocabularySettings(), "lacks"),
