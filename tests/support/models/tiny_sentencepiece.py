@@ -20,7 +20,7 @@ TEXTS = (
 
 
 @functools.cache
-def trained(texts=SENTENCES * 20, size=290, kind="albert"):
+def trained(texts=SENTENCES * 20, size=290, kind="albert", model_type="unigram"):
     """Content of a `spiece.model`, trained as google-research/albert's README.md says, or of fairseq's file."""
     model = io.BytesIO()
     albert = {
@@ -31,6 +31,7 @@ def trained(texts=SENTENCES * 20, size=290, kind="albert"):
         sentence_iterator=iter(texts),
         model_writer=model,
         vocab_size=size,
+        model_type=model_type,
         **(albert if kind == "albert" else {"pad_id": -1, "unk_id": 0, "bos_id": 1, "eos_id": 2}),
         character_coverage=0.99995,
         hard_vocab_limit=False,

@@ -15,6 +15,7 @@ from sentencepiece import sentencepiece_model_pb2
 
 from bert_keras.errors import InputError
 from bert_keras.tokenizers.fast_tokenizer import fast_tokenizer
+from bert_keras.tokenizers.protocol import FORMATS
 from bert_keras.tokenizers.sentencepiece import (
     SentencePieceTokenizer,
     _continues_word,
@@ -138,6 +139,18 @@ def test_models_are_made_once_and_travel(tokenizer):
     assert model_with_ids(tokenizer.model, "albert", True, False) is tokenizer.model
     assert model_with_ids(trained(), "albert", True, False) == tokenizer.model
     assert pickle.loads(pickle.dumps(tokenizer)).vocabulary == tokenizer.vocabulary
+
+
+def test_a_bpe_model_has_the_ids_of_the_library_in_the_graph_too():
+    stored = trained(kind="xlm-roberta", model_type="bpe")
+    tokenizer = SentencePieceTokenizer(model_with_ids(stored, "xlm-roberta"), FORMATS["roberta"])
+    plain = sentencepiece.SentencePieceProcessor(model_proto=stored)
+    # fairseq has four tokens of its own in the place of the model's three; unknown is 3 there, 0 here.
+    expected = [[i + 1 if i else 3 for i in plain.encode(text)] for text in TEXTS]
+    assert ids_of(tokenizer, TEXTS) == expected != ids_of(tiny_sentencepiece(), TEXTS)
+    assert GraphSentencePiece(tokenizer)(tf.constant(TEXTS)).to_list() == expected
+    with pytest.raises(InputError, match=r"a BPE model of SentencePiece cannot be written as tokenizer.json"):
+        fast_tokenizer(tokenizer)
 
 
 def test_a_tokenizer_json_holds_the_same_model(tokenizer):
