@@ -107,7 +107,7 @@ def parse_numbers(texts: Sequence[str], setting: str) -> dict[str, float]:
 
 
 def source_rates(sizes: Mapping[str, int], power: float) -> dict[str, float]:
-    """How many times the text of each source is read while the largest source's is read once.
+    """The number of times that each source is read while the largest is read once.
 
     Read so, a source of n_i sentences has n_i ** power beside the others' (arXiv 1911.02116, section 3.1).
 

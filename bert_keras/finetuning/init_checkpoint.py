@@ -136,7 +136,7 @@ def check_knows(init: ModelFolder, rows: Sequence[TaskRow], max_unknown: float) 
 
 
 def continues(init: ModelFolder, task: Task) -> bool:
-    """Whether the head of a fine-tuned model is one for the task: of its type, with its labels in any order."""
+    """Return True if a fine-tuned model has a head for the task: of its type, with its labels in any order."""
     known, settings = init.task, init.settings
     if known is None or settings is None or settings.bilstm or settings.features or task.contrastive:
         return False

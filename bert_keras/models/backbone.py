@@ -225,7 +225,7 @@ class BertBackbone(ConfiguredModel):
         }
 
     def _views(self, inputs, training: bool):
-        """What global layers (False) and local ones (True) see: `score_bias` and `positions` of `EncoderLayer`.
+        """The `score_bias` and `positions` of `EncoderLayer`, for global layers (False) and for local ones (True).
 
         Local layers read only the blocks of keys that their window reaches, if the length is known and long enough.
         """

@@ -49,7 +49,7 @@ class Task:
 
     @property
     def has_labels(self) -> bool:
-        """Whether its answers are labels."""
+        """True if its answers are labels."""
         return self.kind in ("classification", "multi_label", "tagging")
 
     @property

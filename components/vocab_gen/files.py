@@ -94,7 +94,7 @@ def given_tokenizer(path: str, settings: VocabularySettings) -> BertTokenizer:
 
 
 def _further_fields(path: str) -> dict[str, Any]:
-    """What the `vocab_spec.json` beside an initial model's vocabulary says (`vocabulary_files.format_fields`)."""
+    """The `vocabulary_files.format_fields` of the `vocab_spec.json` beside an initial model's vocabulary."""
     spec = os.path.join(os.path.dirname(path), VOCABULARY_SPEC_FILE)
     return {n: v for n, v in json.loads(_read(spec)).items() if n in FORMAT_FIELDS} if FileSystems.exists(spec) else {}
 

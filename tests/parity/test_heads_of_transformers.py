@@ -14,7 +14,7 @@ TEXTS = ["The cat sat on a mat", "bad", "good dogs ran far from here and did not
 
 
 def written(family, end, tmp_path):
-    """What is read of a recorded folder, and the folder that is written of it."""
+    """Read a recorded folder, write it again, and return the model that was read and the new folder."""
     write_folder(family, golden(family)[end], tmp_path / "hf")
     folder = read_folder(str(tmp_path / "hf"))
     export(folder, str(tmp_path / "again"), "hf")

@@ -69,7 +69,7 @@ def inputs_of(pad_id, has_segments, rows=3, length=10):
 
 
 def golden(family):
-    """What make.py recorded, by the end of the class's name."""
+    """The records of golden_heads/make.py, by the end of the class's name."""
     recorded = json.loads((GOLDEN / f"{family}.json").read_text())
     shared = recorded.pop("shapes")
     return {end: {**values, "shapes": {**shared, **values["shapes"]}} for end, values in recorded.items()}
