@@ -15,7 +15,7 @@ from typing import Any
 from etils import epath
 
 from bert_keras.errors import InputError
-from bert_keras.files import read_json, read_text, write_text
+from bert_keras.files import check_download, read_json, read_text, write_text
 from bert_keras.notices import notify
 from bert_keras.tokenizers.byte_bpe import BPE_FIELDS, ByteBpeTokenizer
 from bert_keras.tokenizers.protocol import (
@@ -135,6 +135,7 @@ def read_sentencepiece(
     # The classes of XLM-RoBERTa and CamemBERT have no rules.
     said = {} if settings is None or kind in ("xlm-roberta", "camembert") else settings
     rules = zip(UNIGRAM_RULES, (kind == "albert", kind != "albert"), strict=True)
+    check_download(path)
     with open(path, "rb") as file:
         content = file.read()
     try:

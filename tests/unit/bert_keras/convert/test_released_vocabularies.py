@@ -142,3 +142,9 @@ def test_padding_and_added_tokens_get_rows(kind, tmp_path):
     assert len(padded.vocabulary) == 300 and padded.vocabulary[-1] == "[unused299]"
     assert ids_of(padded, ["Hello <e1>"]) == ids_of(plain, ["Hello <e1>"])
     assert graph_tokenizer_of(padded)(tf.constant(["Hello"])).to_list() == ids_of(plain, ["Hello"])
+
+
+def test_a_pointer_of_git_lfs_is_named(tmp_path):
+    (tmp_path / "spm.model").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 5\n")
+    with pytest.raises(InputError, match=r"spm.model is a pointer of git-LFS in place of the file; fetch the file"):
+        read_sentencepiece(str(tmp_path), 260, "config.json", {}, "deberta-v2")
