@@ -33,9 +33,10 @@ _DTYPES = {
     }.items()
 }
 _NUMBERS = {dtype: number for number, dtype in _DTYPES.items()}
-# Fields of TensorProto; narrow integers travel as int32.
-_FIELDS = {"float32": "float_val", "float64": "double_val", "object": "string_val"}
-_FIELDS |= {name: f"{name}_val" for name in ("int64", "uint32", "uint64", "bool")}
+# Fields of TensorProto; narrow integers travel as int32. By dtype: its name takes microseconds.
+_NAMES = {"float32": "float_val", "float64": "double_val", "object": "string_val"}
+_NAMES |= {name: f"{name}_val" for name in ("int64", "uint32", "uint64", "bool")}
+_FIELDS = {dtype: _NAMES.get(dtype.name, "int_val") for dtype in _NUMBERS}
 
 
 def dtype_name(dtype: np.dtype) -> str:
@@ -70,9 +71,11 @@ def to_proto(array: np.ndarray) -> TensorProto:
     """`array` as a TensorProto with its typed field filled; ValueError for a dtype outside the table."""
     if array.dtype not in _NUMBERS:
         raise ValueError(f"dtype {array.dtype} is not supported")
-    field = _FIELDS.get(array.dtype.name, "int_val")
-    # The shape of a scalar is present but empty.
-    proto = TensorProto(dtype=_NUMBERS[array.dtype], tensor_shape={"dim": [{"size": size} for size in array.shape]})
+    field = _FIELDS[array.dtype]
+    proto = TensorProto(dtype=_NUMBERS[array.dtype])
+    proto.tensor_shape.SetInParent()  # that of a scalar is present but empty
+    for size in array.shape:
+        proto.tensor_shape.dim.add(size=size)
     if array.dtype.kind == "f":
         # On the wire, packed floats are the array's own bytes; extend() takes 0.3 s for a million.
         data = array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
@@ -99,7 +102,7 @@ def to_array(proto: TensorProto) -> np.ndarray:
     As in TensorFlow, missing values repeat the last one; without any value the array is zeros.
     """
     dtype = numpy_dtype(proto.dtype)
-    field = _FIELDS.get(dtype.name, "int_val")
+    field = _FIELDS[dtype]
     shape = [dim.size for dim in proto.tensor_shape.dim]
     if proto.tensor_shape.unknown_rank or min(shape, default=0) < 0:
         raise ValueError("the shape of a tensor that is sent must be fully known")

@@ -20,6 +20,7 @@ TensorFlow Serving writes counters without the `_total` suffix that the Promethe
 """
 
 import contextlib
+import functools
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -83,6 +84,8 @@ class Metrics:
         self._version = Gauge(
             "bert_tfx_model_version", "The version that answered last.", ["model_name"], registry=registry
         )
+        # A look-up takes a tenth of the time of `labels`.
+        self._of = functools.lru_cache(4096)(lambda metric, *labels: metric.labels(*labels))
         self.watch("process_resident_bytes", "Resident memory of the process.", resident_bytes)
 
     def watch(self, name: str, what: str, read: Callable[[], float]) -> None:
@@ -93,16 +96,16 @@ class Metrics:
         """Count a request, if TensorFlow Serving counts its method or it is an Embeddings."""
         if record.method not in _COUNTED:
             return
-        self._requests.labels(record.model, record.code.name).inc()
+        self._of(self._requests, record.model, record.code.name).inc()
         if record.rows is None:
             return
-        self._rows.labels(record.model).observe(record.rows)
+        self._of(self._rows, record.model).observe(record.rows)
         if record.method in _ON_EXAMPLES:
             self._examples.labels(record.model).observe(record.rows)
             self._examples_total.labels(record.model).inc(record.rows)
         if record.code is grpc.StatusCode.OK:
-            self._latency.labels(record.model, record.method, record.entrypoint).observe(1e6 * record.seconds)
-            self._version.labels(record.model).set(record.version or 0)
+            self._of(self._latency, record.model, record.method, record.entrypoint).observe(1e6 * record.seconds)
+            self._of(self._version, record.model).set(record.version or 0)
 
     @contextlib.contextmanager
     def measured(self, what: str, path: Path) -> Iterator[None]:

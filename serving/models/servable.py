@@ -27,7 +27,8 @@ DEFAULT_SIGNATURE = "serving_default"
 SAVED_MODEL_FILE = "saved_model.pb"
 # Beside the SavedModels of this project: which token a text for `fill_mask` has where one is to be filled in.
 VOCABULARY_SPEC_FILE = "vocab_spec.json"
-_MASKS = {"wordpiece": "[MASK]", "byte_bpe": "<mask>", "sentencepiece": "[MASK]"}
+# Its mask and padding, by the algorithm, where it does not say them.
+_SPECIAL = {"byte_bpe": ("<mask>", "<pad>"), "sentencepiece": ("[MASK]", "<pad>"), "wordpiece": ("[MASK]", "[PAD]")}
 
 
 class Servable:
@@ -58,7 +59,8 @@ class Servable:
         self.name = name
         self.version = version
         self.path = path
-        self.mask = _mask_of(path)
+        self.mask, pad = _special_tokens(path)
+        self._pad = pad.encode()
         self.signature_defs = dict(signature_defs)
         self._budget = budget_of(min(batching.max_batch_size, most_rows))
         self._sizes = batching.allowed_batch_sizes
@@ -90,12 +92,12 @@ class Servable:
         name = signature_name or DEFAULT_SIGNATURE
         wanted = self._outputs(signature, output_filter)
         arrays = self._inputs(name, signature, inputs)
-        load = load_of(arrays)
-        has_rows = {array.shape[0] for array in arrays.values() if array.ndim} == {len(load.tokens)} != {0}
+        loads = load_of(arrays)
+        has_rows = {array.shape[0] for array in arrays.values() if array.ndim} == {len(loads)} != {0}
         divides = name in self._divisible and has_rows
-        check_load(load, self._budget, divides)
-        size, shares = answer_bytes(signature, wanted, load), name in self._shareable
-        return Job(self, name, signature, wanted, arrays, load, size, self._budget, divides, shares, self._sizes)
+        check_load(loads, self._budget, divides)
+        limits = answer_bytes(signature, wanted, loads), self._budget, divides, name in self._shareable
+        return Job(self, name, signature, wanted, arrays, loads, *limits, self._sizes, self._pad)
 
     def predict(
         self, signature_name: str, inputs: Mapping[str, np.ndarray], output_filter: Sequence[str] = ()
@@ -223,12 +225,15 @@ def _session(meta_graph: MetaGraphDef, path: Path) -> Any:
     return session
 
 
-def _mask_of(path: Path) -> str:
+def _special_tokens(path: Path) -> tuple[str, str]:
+    """The mask, "" if it is not known, and the padding of the vocabulary of a model folder."""
     try:
         spec = json.loads((path / VOCABULARY_SPEC_FILE).read_text("utf-8"))
-        return str(spec.get("format", {}).get("mask") or _MASKS.get(spec["algorithm"], ""))
+        mask, pad = _SPECIAL.get(spec["algorithm"], ("", "[PAD]"))
+        tokens = spec.get("format", {})
+        return str(tokens.get("mask") or mask), str(tokens.get("pad") or pad)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return ""  # another program's SavedModel
+        return "", "[PAD]"  # another program's SavedModel
 
 
 def _as_array(value: Any) -> np.ndarray:

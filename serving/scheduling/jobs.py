@@ -19,7 +19,7 @@ import numpy as np
 from serving import errors
 from serving.protos import SignatureDef
 from serving.scheduling.admission import RequestContext
-from serving.scheduling.row_load import Budget, Load, is_varying, marker, row_widths
+from serving.scheduling.row_load import Budget, Load, is_varying, marker, row_widths, together
 
 Arrays = dict[str, np.ndarray]
 
@@ -42,15 +42,16 @@ class Job:
     Args:
         engine, name, signature: what computes the rows.
         wanted: names of the wanted outputs.
+        loads: of the rows.
         answer_bytes: upper bound of the memory of the wanted outputs.
         divides: whether rows may be computed in several calls; else all are computed in one, by themselves.
         shares: whether rows of other requests may join a call.
         sizes: the sizes that calls are padded to; () for none.
+        pad: the padding of `tokens` [B, T].
 
     Attributes:
         order: rows in order of length; None if all are computed together.
-        units: what a call takes or leaves, one row of a divided request or all rows: the number of rows, word pieces
-            and masks of the largest row, and bytes.
+        units: what a call takes or leaves, one row of a divided request or all rows: number of rows, and their load.
         taken: number of units that calls have taken.
         context: of the request; it is woken when the answer, or an error, is there.
     """
@@ -60,24 +61,22 @@ class Job:
     signature: SignatureDef
     wanted: Sequence[str]
     inputs: Mapping[str, np.ndarray]
-    load: InitVar[Load]
+    loads: InitVar[Sequence[Load]]
     answer_bytes: int
     budget: Budget
     divides: InitVar[bool]
     shares: bool
     sizes: Sequence[int] = ()
+    pad: bytes = b"[PAD]"
 
-    def __post_init__(self, load: Load, divides: bool) -> None:
+    def __post_init__(self, loads: Sequence[Load], divides: bool) -> None:
         self.context = RequestContext()
         self.shares = self.shares and divides
-        count, tokens, masks = len(load.tokens), int(load.tokens.max(initial=0)), int(load.masks.max(initial=0))
-        size = int(load.bytes.sum())
         self.order: np.ndarray | None = None
-        self.units = [(count, tokens, masks, size)]
-        if divides and not self.budget.holds(count, tokens, masks, size):
-            self.order = np.argsort(load.tokens, kind="stable")
-            columns = (column[self.order].tolist() for column in (load.tokens, load.masks, load.bytes))
-            self.units = list(zip([1] * count, *columns, strict=True))
+        self.units = [(len(loads), together(loads))]
+        if divides and not self.budget.holds(*self.units[0]):
+            shortest_first = sorted(range(len(loads)), key=lambda row: loads[row].tokens)
+            self.order, self.units = np.array(shortest_first), [(1, loads[row]) for row in shortest_first]
         self.taken = 0
         self._answers: list[tuple[int, int, Arrays]] = []
         self._error: BaseException | None = None
@@ -90,7 +89,7 @@ class Job:
     @property
     def waiting_rows(self) -> int:
         """Number of rows that no call has taken."""
-        return sum(rows for rows, *_ in self.units[self.taken :])
+        return sum(rows for rows, _ in self.units[self.taken :])
 
     @property
     def is_over(self) -> bool:
@@ -126,7 +125,8 @@ class Job:
         for name in self.wanted:
             arrays = [answer.pop(name) for _, _, answer in self._answers]  # frees them one by one
             shape = (len(order), *np.max([array.shape[1:] for array in arrays], axis=0).astype(int))
-            whole = np.full(shape, _padding(name, arrays) if arrays[0].dtype == object else 0, arrays[0].dtype)
+            padding = self.pad if name == "tokens" and len(shape) == 2 else b""
+            whole = np.full(shape, padding if arrays[0].dtype == object else 0, arrays[0].dtype)
             for (begin, end, _), array in zip(self._answers, arrays, strict=True):
                 whole[(order[begin:end], *map(slice, array.shape[1:]))] = array
             outputs[name] = whole
@@ -150,7 +150,7 @@ class _Part(NamedTuple):
 
     @property
     def row_count(self) -> int:
-        return sum(rows for rows, *_ in self.job.units[self.begin : self.end])
+        return sum(rows for rows, _ in self.job.units[self.begin : self.end])
 
     def rows_of(self, name: str) -> np.ndarray:
         rows = self.job.inputs[name]
@@ -163,7 +163,7 @@ class Call:
     def __init__(self, budget: Budget):
         self._budget = budget
         self._parts: list[_Part] = []
-        self._rows = self._narrowest = self._widest = self._masks = self._bytes = 0
+        self._rows, self._narrowest, self._largest = 0, 0, together([])
         self._is_full = False  # had no room for rows of like length
 
     @property
@@ -183,17 +183,17 @@ class Call:
         if job.taken > begin:
             self._parts.append(_Part(job, begin, job.taken))
 
-    def _takes(self, rows: int, tokens: int, masks: int, size: int) -> bool:
-        rows += self._rows
-        widest, narrowest = max(self._widest, tokens), min(self._narrowest, tokens) if self._rows else tokens
-        masks, size = max(self._masks, masks), self._bytes + size
-        if self._rows:
-            if widest > _SPREAD * narrowest + _SLACK:
-                return False
-            if not self._budget.holds(rows, widest, masks, size):
-                self._is_full = True
-                return False
-        self._rows, self._narrowest, self._widest, self._masks, self._bytes = rows, narrowest, widest, masks, size
+    def _takes(self, rows: int, load: Load) -> bool:
+        if not self._rows:
+            self._rows, self._narrowest, self._largest = rows, load.tokens, load
+            return True
+        rows, narrowest, largest = self._rows + rows, min(self._narrowest, load.tokens), together([self._largest, load])
+        if largest.tokens > _SPREAD * narrowest + _SLACK:
+            return False
+        if not self._budget.holds(rows, largest):
+            self._is_full = True
+            return False
+        self._rows, self._narrowest, self._largest = rows, narrowest, largest
         return True
 
     def compute(self) -> None:
@@ -219,7 +219,7 @@ def _compute(parts: Sequence[_Part]) -> None:
 def _answers(parts: Sequence[_Part]) -> list[Arrays]:
     """The wanted outputs of each part."""
     job = parts[0].job
-    if job.order is None and not job.shares:
+    if job.order is None and len(parts) == 1 and not (job.shares and job.sizes):
         outputs = job.engine.compute(job.name, job.inputs)
         return [{name: outputs[name] for name in job.wanted}]
     inputs = {name: np.concatenate([part.rows_of(name) for part in parts]) for name in job.inputs}
@@ -243,10 +243,3 @@ def _answers(parts: Sequence[_Part]) -> list[Arrays]:
         answers.append(answer)
         first = last
     return answers
-
-
-def _padding(name: str, arrays: Sequence[np.ndarray]) -> bytes:
-    """Padding as in `bert_keras.saved_model.text_inputs` for `tokens` [B, T]; "" for every other string."""
-    if name != "tokens" or arrays[0].ndim != 2:
-        return b""
-    return b"<pad>" if any(array.size and array[0, 0] == b"<s>" for array in arrays) else b"[PAD]"

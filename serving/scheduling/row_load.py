@@ -42,13 +42,13 @@ _WHOLE = ("evaluate",)
 
 
 class Load(NamedTuple):
-    """Estimated cost of each row, int64 [B]."""
+    """Estimated cost of a row, or of rows computed together: that of the largest, and the bytes of all."""
 
-    tokens: np.ndarray  # upper bound for all texts of the row
-    masks: np.ndarray  # to fill
-    bytes: np.ndarray  # size of all texts
-    longest: np.ndarray  # size of the longest text, with its pair, in bytes
-    texts: np.ndarray  # number of texts, S
+    tokens: int  # upper bound for all texts of the row
+    masks: int  # to fill
+    bytes: int  # size of all texts
+    longest: int  # size of the longest text, with its pair, in bytes
+    texts: int  # number of texts, S
 
 
 class Budget(NamedTuple):
@@ -59,9 +59,11 @@ class Budget(NamedTuple):
     masks: int
     bytes: int
 
-    def holds(self, rows: int, tokens: int, masks: int, size: int) -> bool:
-        """Whether so many rows, of at most so many word pieces and masks and of so many bytes in all, fit."""
-        return rows <= self.rows and rows * tokens <= self.tokens and rows * masks <= self.masks and size <= self.bytes
+    def holds(self, rows: int, largest: Load) -> bool:
+        """Whether so many rows fit, computed together."""
+        _, tokens, masks, size = self
+        padded = rows * largest.tokens <= tokens and rows * largest.masks <= masks
+        return rows <= self.rows and padded and largest.bytes <= size
 
 
 def budget_of(rows: int) -> Budget:
@@ -70,73 +72,83 @@ def budget_of(rows: int) -> Budget:
     return Budget(rows, full * _TOKENS, full * _MASKS, full * _BYTES)
 
 
-def load_of(inputs: Mapping[str, np.ndarray]) -> Load:
-    """Load of a request's inputs; INVALID_ARGUMENT if an input is not a serialized tf.Example."""
-    rows = max((array.shape[0] for array in inputs.values() if array.ndim), default=1)
-    longest, masks = np.zeros(rows, np.int64), np.zeros(rows, np.int64)
-    texts = np.ones(rows, np.int64)
+def load_of(inputs: Mapping[str, np.ndarray]) -> list[Load]:
+    """Load of each row of a request; INVALID_ARGUMENT if an input is not a serialized tf.Example."""
+    count = max((array.shape[0] for array in inputs.values() if array.ndim), default=1)
+    rows = [(0, 0, 1)] * count  # longest, masks, texts
+    special = 0
     for name, array in inputs.items():
-        if array.dtype != object or not array.size:
+        if array.dtype != object:
             continue
-        by_row = array.reshape(array.shape[0] if array.ndim else 1, -1)
-        lengths = np.reshape([len(text) for text in by_row.flat], by_row.shape).max(axis=1)
+        special = _SPECIAL_TOKENS
+        if not array.size:
+            continue
+        texts_of = array.reshape(array.shape[0] if array.ndim else 1, -1).tolist()
         if name == _EXAMPLES:
-            counts = np.array([_of_example(row, serialized) for row, serialized in enumerate(by_row[:, 0])])
+            added = [(max(map(len, texts)), *_of_example(row, texts[0])) for row, texts in enumerate(texts_of)]
         else:
-            counts = np.array(
-                [(sum(text.count(mask) for text in row for mask in _MASKS_OF_TEXTS), by_row.shape[1]) for row in by_row]
-            )
-        counts = np.column_stack([lengths, counts])
-        if len(by_row) != rows:  # of another input: assume its largest for every row
-            counts = counts.max(axis=0, keepdims=True)
-        longest += counts[:, 0]
-        masks += counts[:, 1]
-        texts = np.maximum(texts, counts[:, 2])
-    special = _SPECIAL_TOKENS if any(array.dtype == object for array in inputs.values()) else 0
-    tokens = (np.minimum(longest, _TOKENS - special) + special) * texts
-    return Load(tokens, masks, longest * texts, longest, texts)
+            added = [(max(map(len, texts)), _count_masks(texts), len(texts)) for texts in texts_of]
+        if len(added) != count:  # of another input: assume its largest for every row
+            added = [tuple(map(max, *added, (0, 0, 0)))] * count  # type: ignore[list-item]
+        rows = [(r[0] + a[0], r[1] + a[1], max(r[2], a[2])) for r, a in zip(rows, added, strict=True)]
+    return [
+        Load((min(longest, _TOKENS - special) + special) * texts, masks, longest * texts, longest, texts)
+        for longest, masks, texts in rows
+    ]
 
 
-def check_load(load: Load, budget: Budget, divisible: bool) -> None:
+def together(loads: Sequence[Load]) -> Load:
+    """The load of rows that are computed together."""
+    if len(loads) == 1:
+        return loads[0]
+    tokens, masks, size, longest, texts = zip(*loads, strict=True) if loads else [(0,)] * 5
+    return Load(max(tokens), max(masks), sum(size), max(longest), max(texts))
+
+
+def check_load(loads: Sequence[Load], budget: Budget, divisible: bool) -> None:
     """Refuse a row, or a request that cannot be divided, that is too large to compute: INVALID_ARGUMENT."""
-    too_long = (load.tokens > budget.tokens) | ((load.texts > 1) & (load.bytes > _MOST_ROW_BYTES))
-    if too_long.any():
-        row = int(too_long.argmax())
+    for row, load in enumerate(loads):
+        if load.tokens > budget.tokens or (load.texts > 1 and load.bytes > _MOST_ROW_BYTES):
+            raise errors.invalid(
+                f"row {row}: {load.texts} texts of up to {load.longest} bytes; a row may have at most"
+                f" {budget.tokens} word pieces of at most {_TOKENS} a text: send fewer or shorter ones"
+            )
+    count, largest = len(loads), together(loads)
+    # Rows without texts cost nothing; a single one may have any number of bytes.
+    measured = largest._replace(bytes=largest.bytes if count > 1 else 0)
+    if not divisible and not budget._replace(rows=count).holds(count, measured):
         raise errors.invalid(
-            f"row {row}: {load.texts[row]} texts of up to {load.longest[row]} bytes; a row may have at most"
-            f" {budget.tokens} word pieces of at most {_TOKENS} a text: send fewer or shorter ones"
-        )
-    count, tokens, masks = len(load.tokens), int(load.tokens.max(initial=0)), int(load.masks.max(initial=0))
-    fits = count * tokens <= budget.tokens and count * masks <= budget.masks
-    if not divisible and not (fits and (load.bytes.sum() <= budget.bytes or count == 1)):
-        raise errors.invalid(
-            f"{count} rows of up to {tokens} word pieces and {masks} masks, computed whole: at most {budget.tokens}"
-            f" word pieces, {budget.masks} masks and {budget.bytes} bytes are; send fewer or shorter rows"
+            f"{count} rows of up to {largest.tokens} word pieces and {largest.masks} masks, computed whole: at most"
+            f" {budget.tokens} word pieces, {budget.masks} masks and {budget.bytes} bytes are; send fewer or shorter"
+            " rows"
         )
 
 
-def answer_bytes(signature: SignatureDef, wanted: Sequence[str], load: Load) -> int:
+def answer_bytes(signature: SignatureDef, wanted: Sequence[str], loads: Sequence[Load]) -> int:
     """Upper bound of the memory for the outputs `wanted` of all rows, computed from their shapes before execution.
 
     Unknown dimensions are those of the widest row, in choices, words, masks or word pieces.
     """
-    marked = marker(signature)
-    if load.texts.max(initial=0) > 1:
-        width = load.texts.max()
+    marked, largest = marker(signature), together(loads)
+    width = largest.tokens
+    if largest.texts > 1:
+        width = largest.texts
     elif marked == "words":
-        width = load.longest.max(initial=0) // 2 + 1
+        width = largest.longest // 2 + 1
     elif marked and len(sizes(signature.outputs[marked])) > 2:
-        width = load.masks.max(initial=0)
-    else:
-        width = load.tokens.max(initial=0)
+        width = largest.masks
     total = 0
     for name in wanted:
         info = signature.outputs[name]
         each = _STRING_BYTES if info.dtype == types_pb2.DT_STRING else tensors.numpy_dtype(info.dtype).itemsize
         for number, size in enumerate(sizes(info)):
-            each *= size if size >= 0 else len(load.tokens) if number == 0 else int(width)
+            each *= size if size >= 0 else len(loads) if number == 0 else width
         total += each
     return total
+
+
+def _count_masks(texts: Sequence[bytes]) -> int:
+    return sum(text.count(mask) for text in texts for mask in _MASKS_OF_TEXTS)
 
 
 def _of_example(row: int, serialized: bytes) -> tuple[int, int]:

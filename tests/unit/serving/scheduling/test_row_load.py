@@ -51,19 +51,21 @@ def divided(inputs: dict[str, np.ndarray], most_rows: int = 32, divides: bool = 
 
 
 def test_load_of_rows() -> None:
+    def column(name: str, **inputs: np.ndarray) -> list[int]:
+        return [getattr(row, name) for row in load_of(inputs)]
+
     text = {"text": texts("a" * 10, "[MASK] [MASK]", "a" * 600), "text_pair": texts("bb", "", "b")}
-    load = load_of(text)
-    assert load.tokens.tolist() == [16, 17, 512] and load.longest.tolist() == [12, 13, 601]
-    assert load.masks.tolist() == [0, 2, 0] and load.texts.tolist() == [1, 1, 1]
-    assert load_of({"text": texts("<mask> of RoBERTa <mask>", "mask")}).masks.tolist() == [2, 0]
-    choices = load_of({"text": texts("aaaa"), "choices": texts(["b", "bb", "b"])})
-    assert (choices.tokens.tolist(), choices.texts.tolist(), choices.bytes.tolist()) == ([30], [3], [18])
+    assert column("tokens", **text) == [16, 17, 512] and column("longest", **text) == [12, 13, 601]
+    assert column("masks", **text) == [0, 2, 0] and column("texts", **text) == [1, 1, 1]
+    assert column("masks", text=texts("<mask> of RoBERTa <mask>", "mask")) == [2, 0]
+    (choices,) = load_of({"text": texts("aaaa"), "choices": texts(["b", "bb", "b"])})
+    assert (choices.tokens, choices.texts, choices.bytes) == (30, 3, 18)
     # One pair for all rows.
-    assert load_of({"text": texts("a", "aa"), "text_pair": texts("bbb")}).longest.tolist() == [4, 5]
+    assert column("longest", text=texts("a", "aa"), text_pair=texts("bbb")) == [4, 5]
     rows = [example(masked_lm_positions=[1, 2], input_ids=[1] * 9), example(input_ids=[1] * 9), b""]
-    assert load_of({"examples": np.array(rows, object)}).masks.tolist() == [2, 9, 0]
-    assert load_of({"examples": np.array([example(choices=[b"a"] * 7)], object)}).texts.tolist() == [7]
-    assert load_of({"real": np.zeros([7, 2])}).tokens.tolist() == [0] * 7
+    assert column("masks", examples=np.array(rows, object)) == [2, 9, 0]
+    assert column("texts", examples=np.array([example(choices=[b"a"] * 7)], object)) == [7]
+    assert column("tokens", real=np.zeros([7, 2])) == [0] * 7
 
 
 @pytest.mark.parametrize("bad", [b"abc", b"\xff\xfe", b"\x0a\x05abc"])

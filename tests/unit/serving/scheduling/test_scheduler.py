@@ -1,5 +1,6 @@
 """Requests that wait for an engine share calls, get the answers that they would get alone, and leave when they end."""
 
+import json
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -154,6 +155,25 @@ def test_calls_are_padded_to_allowed_sizes() -> None:
     with Busy(max_batch_size=8, allowed_batch_sizes=(1, 2, 8)) as busy:
         asked = busy.ask(b"a", b"b c", b"d")
     assert busy.calls == [[b"a", b"b c", *[b"d"] * 6]] and counts(asked) == [1, 2, 1]
+
+
+@pytest.mark.parametrize(
+    "spec, pad",
+    [
+        ({"algorithm": "sentencepiece"}, b"<pad>"),  # ALBERT's, whose texts begin with [CLS]
+        ({"algorithm": "byte_bpe", "format": {"pad": "<p>"}}, b"<p>"),
+        ({"algorithm": "wordpiece"}, b"[PAD]"),
+    ],
+)
+def test_tokens_of_a_divided_request_are_padded_with_the_token_of_the_vocabulary(
+    tmp_path: Path, spec: dict[str, Any], pad: bytes
+) -> None:
+    (tmp_path / "vocab_spec.json").write_text(json.dumps(spec))
+    servable = EngineServable("bert", 1, tmp_path, {"serving_default": Engine()}, BatchingSettings())
+    answer = servable.predict("", {"text": np.array([b"[CLS]", *[b"[CLS] a"] * 8], object)})
+    assert answer["tokens"].tolist() == [[b"[CLS]", b"[PAD]"], *[[b"[CLS]", b"a"]] * 8]  # the engine's, of one call
+    answer = servable.predict("", {"text": np.array([b"[CLS]"] * 8 + [b"[CLS] a"], object)})
+    assert answer["tokens"].tolist() == [*[[b"[CLS]", pad]] * 8, [b"[CLS]", b"a"]]
 
 
 def test_rows_of_a_request_that_ended_after_a_call_took_them_are_not_computed() -> None:
