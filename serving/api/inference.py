@@ -16,6 +16,7 @@ from serving.models.servable import Servable
 from serving.protos import ModelSpec, SignatureDef
 from serving.scheduling.admission import Admission, QueueSettings, RequestContext
 from serving.scheduling.batching_parameters import BatchingSettings
+from serving.scheduling.jobs import Job
 from serving.scheduling.scheduler import Scheduler
 
 log = logging.getLogger(__name__)
@@ -66,11 +67,28 @@ class Inference:
             ServingError: NOT_FOUND, INVALID_ARGUMENT, RESOURCE_EXHAUSTED, UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED,
                 or the code of the graph's error.
         """
+        servable, job = self.prepare(target, signature_name, read_inputs, context, output_filter, growth)
+        return servable, self._scheduler.run(job, context)
+
+    def prepare(
+        self,
+        target: Target,
+        signature_name: str,
+        read_inputs: Callable[[SignatureDef], Arrays],
+        context: RequestContext,
+        output_filter: Sequence[str] = (),
+        growth: int = 1,
+    ) -> tuple[Servable, Job]:
+        """The part of `predict` before anything is computed; `run_in_loop` computes."""
         self._admission.admit(context)
         # Kept loaded until it has answered, whatever versions are swapped meanwhile.
         servable = self.find(target, signature_name)
         inputs = read_inputs(servable.signature(signature_name))
-        return servable, self._run(servable, signature_name, inputs, context, output_filter, growth)
+        return servable, self._prepare(servable, signature_name, inputs, context, output_filter, growth)
+
+    async def run_in_loop(self, job: Job, context: RequestContext) -> Arrays:
+        """The wanted outputs; errors as in `predict`."""
+        return await self._scheduler.run_in_loop(job, context)
 
     def on_examples(self, request: Any, target_of: Callable[[ModelSpec], Target], context: RequestContext) -> Any:
         """Answer one Classify, Regress or MultiInference; errors as in `predict`."""
@@ -79,7 +97,7 @@ class Inference:
             return self.find(target_of(spec), spec.signature_name)
 
         def run(servable: Servable, signature_name: str, inputs: Mapping[str, np.ndarray]) -> Arrays:
-            return self._run(servable, signature_name, inputs, context)
+            return self._scheduler.run(self._prepare(servable, signature_name, inputs, context), context)
 
         self._admission.admit(context)
         return classify.answer(request, get, run, self.limits)
@@ -95,7 +113,7 @@ class Inference:
         request_log.annotate(servable, signature_name, inputs)
         check(inputs, self.limits)
 
-    def _run(
+    def _prepare(
         self,
         servable: Servable,
         signature_name: str,
@@ -103,7 +121,7 @@ class Inference:
         context: RequestContext,
         output_filter: Sequence[str] = (),
         growth: int = 1,
-    ) -> Arrays:
+    ) -> Job:
         self.check(servable, signature_name, inputs)
         job = servable.prepare(signature_name, inputs, output_filter)
         limit = self.limits.max_answer_bytes // growth
@@ -114,7 +132,7 @@ class Inference:
                 " or ask for fewer outputs",
             )
         self._admission.reserve(context, job.answer_bytes * (growth + _COPIES))
-        return self._scheduler.run(job, context)
+        return job
 
     @property
     def waiting(self) -> int:

@@ -16,16 +16,19 @@ An available version that says which token masks a word has it as `"mask"`, whic
 
 The header `X-Model-Version` gives the version that answered, which TensorFlow Serving's JSON lacks.
 
-GET takes none of the threads that POST computes in: probes are answered under an overload, too.
+All is done in the loop of the connections, which waits for nothing; large bodies and answers, and calls on tf.Examples,
+take threads. GET takes none: probes are answered under an overload, too.
 """
 
 import asyncio
+import inspect
 import logging
+import sys
 import time
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import cached_property, partial
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import anyio
 import grpc
@@ -51,11 +54,13 @@ from serving.scheduling.admission import QueueSettings, RequestContext
 
 log = logging.getLogger(__name__)
 
-
+T = TypeVar("T")
 VERSION_HEADER = "X-Model-Version"
 _CLOSE = {"Connection": "close"}
-# Parameters of the path, body, context -> answer.
-_Work: TypeAlias = Callable[[dict[str, Any], bytes, RequestContext], Response]
+# Parameters of the path, body, context -> answer, or its coroutine.
+_Work: TypeAlias = Callable[[dict[str, Any], bytes, RequestContext], Response | Awaitable[Response]]
+# Reading or writing as many bytes keeps the loop for less than a millisecond.
+_SMALL_BYTES = 32 * 1024
 # Threads beyond the queue's capacity, for requests that are refused.
 _SPARE_THREADS = 16
 
@@ -96,7 +101,7 @@ class _RestApi:
         work: _Work,
         to_error: Callable[[int, str], Response] = _error,
     ) -> Response:
-        """Answer with `work` in a thread, from the path's parameters, the body and the request's context."""
+        """Answer with `work`, a coroutine or in a thread, from the path's parameters, the body and the context."""
         context = RequestContext(self._queue.rest_timeout_seconds)
         request.scope[HELD].callback(context.held.close)
         try:
@@ -107,49 +112,57 @@ class _RestApi:
             answer = to_error(error.status_code, error.detail)
             answer.headers.update(error.headers or {})
             return answer
+        context.size = len(body)
         watch = asyncio.ensure_future(_cancel_when_gone(request, context))
         try:
-            task = partial(work, request.path_params, body, context)
-            return await anyio.to_thread.run_sync(task, limiter=self._threads)
+            size = 0 if inspect.iscoroutinefunction(work) else sys.maxsize
+            answered = await self._near(size, work, request.path_params, body, context)
+            return await answered if inspect.isawaitable(answered) else answered
         except Exception as error:
             return _refused(error, to_error)
         finally:
             watch.cancel()
+
+    async def _near(self, size: int, work: Callable[..., T], *arguments: Any) -> T:
+        """Do what reads or writes so many bytes: little here, much in a thread."""
+        if size <= _SMALL_BYTES:
+            return work(*arguments)
+        return await anyio.to_thread.run_sync(partial(work, *arguments), limiter=self._threads)
 
     @cached_property
     def _threads(self) -> anyio.CapacityLimiter:
         # Starlette's own limit is 40 threads: further requests would wait without a deadline.
         return anyio.CapacityLimiter(self._queue.max_requests + _SPARE_THREADS)
 
-    def predict(self, path: dict[str, Any], body: bytes, context: RequestContext) -> Response:
-        request = json_tensors.parse_request(body)
-        return self._predict(_target(path), request.get("signature_name", ""), request, context, json_tensors.answer)
+    async def predict(self, path: dict[str, Any], body: bytes, context: RequestContext) -> Response:
+        request = await self._near(len(body), json_tensors.parse_request, body)
+        return await self._predict(_target(path), request.get("signature_name", ""), request, context, json_tensors.answer)
 
-    def embeddings(self, path: dict[str, Any], body: bytes, context: RequestContext) -> Response:
-        target, request = embeddings.parse_request(body)
+    async def embeddings(self, path: dict[str, Any], body: bytes, context: RequestContext) -> Response:
+        target, request = await self._near(len(body), embeddings.parse_request, body)
         if target.name in self._models.stores:
             name_model(target.name)
         embeddings.check(target.name, self._models.get(target).signature_defs)
-        return self._predict(
+        return await self._predict(
             target, embeddings.SIGNATURE, request, context, embeddings.answer, output_filter=embeddings.OUTPUTS
         )
 
-    def _predict(
+    async def _predict(
         self,
         target: Target,
         signature_name: str,
         request: dict[str, Any],
         context: RequestContext,
         to_json: Callable[..., bytes],
-        **options: Any,
+        output_filter: Sequence[str] = (),
     ) -> Response:
         def inputs(signature: SignatureDef) -> dict[str, np.ndarray]:
             return json_tensors.request_inputs(request, signature, self._inference.limits)
 
-        servable, outputs = self._inference.predict(
-            target, signature_name, inputs, context, growth=json_tensors.GROWTH, **options
-        )
-        return _answered(to_json(request, outputs), servable.version)
+        asked = target, signature_name, inputs, context, output_filter, json_tensors.GROWTH
+        servable, job = await self._near(context.size, self._inference.prepare, *asked)
+        outputs = await self._inference.run_in_loop(job, context)
+        return _answered(await self._near(job.answer_bytes, to_json, request, outputs), servable.version)
 
     def on_examples(
         self, path: dict[str, Any], body: bytes, context: RequestContext, kind: Any, to_json: Callable[[Any], bytes]

@@ -15,6 +15,8 @@ from serving.middleware.request_log import Names, Observer, RequestRecord, recor
 from serving.middleware.security import REFUSAL, Tokens
 
 HELD = "bert_tfx.held"
+# The system takes so many bytes at once, even if the client does not.
+_SMALL_BYTES = 32 * 1024
 # HTTP has fewer codes than gRPC: each status maps to its first code.
 _CODE_OF_HTTP = {status: code for code, status in reversed(HTTP_STATUS.items())} | {
     408: grpc.StatusCode.DEADLINE_EXCEEDED,
@@ -59,7 +61,7 @@ class RestCalls:
                 record.seconds = time.perf_counter() - began  # without the time that its client takes to read it
                 failed = _CODE_OF_HTTP.get(message["status"], grpc.StatusCode.INTERNAL)
                 record.code = grpc.StatusCode.OK if message["status"] < 400 else failed
-            elif body := message.get("body", b""):
+            elif len(body := message.get("body", b"")) > _SMALL_BYTES:
                 for begin in range(0, len(body), PIECE_BYTES):
                     await send({**message, "body": body[begin : begin + PIECE_BYTES], "more_body": True})
                 message = {**message, "body": b""}

@@ -5,6 +5,7 @@ waits for the engine (`serving.scheduling.scheduler`) until its deadline passes 
 memory are held until the answer has been sent.
 """
 
+import asyncio
 import contextlib
 import threading
 import time
@@ -49,13 +50,18 @@ class RequestContext:
 
     Attributes:
         held: admission and memory; the port closes it once the answer has been sent.
+        size: of the request, in bytes, if its port says it.
     """
+
+    size = 0
 
     def __init__(self, seconds: float | None = None):
         self.held = contextlib.ExitStack()
         self._deadline = None if seconds is None else time.monotonic() + seconds
-        self._asleep = threading.Lock()  # a binary semaphore, which takes a tenth of an Event's time
-        self._asleep.acquire()
+        asleep = threading.Lock()  # a binary semaphore, which takes a tenth of an Event's time
+        asleep.acquire()
+        self._sleep: Callable[..., object] = asleep.acquire
+        self._wake: Callable[[], object] = asleep.release
         self._cancelled = False
 
     def cancel(self) -> None:
@@ -76,16 +82,34 @@ class RequestContext:
             raise ServingError(grpc.StatusCode.CANCELLED, "the client went away before the request was answered")
 
     def wake(self) -> None:
-        """Make `wait_until` look again."""
-        with contextlib.suppress(RuntimeError):  # awake already
-            self._asleep.release()
+        """Make who waits look again."""
+        with contextlib.suppress(RuntimeError):  # awake already, or its loop has ended
+            self._wake()
 
     def wait_until(self, done: Callable[[], bool]) -> None:
         """Block until `done`, which each `wake` looks at; DEADLINE_EXCEEDED or CANCELLED if the request ends before."""
         while not done():
             self.check()
-            remaining = _LONGEST_WAIT if self._deadline is None else self._deadline - time.monotonic()
-            self._asleep.acquire(timeout=min(max(remaining, 0.0), _LONGEST_WAIT))
+            self._sleep(timeout=self._remaining)
+
+    async def until(self, done: Callable[[], bool]) -> None:
+        """Await what `wait_until` blocks for, in an event loop."""
+        loop, awake = asyncio.get_running_loop(), asyncio.Event()
+        self._wake = lambda: loop.call_soon_threadsafe(awake.set)
+        while not done():
+            self.check()
+            timer = loop.call_later(self._remaining, awake.set)
+            try:
+                await awake.wait()
+            finally:
+                timer.cancel()
+            awake.clear()
+
+    @property
+    def _remaining(self) -> float:
+        """Seconds until the deadline."""
+        remaining = _LONGEST_WAIT if self._deadline is None else self._deadline - time.monotonic()
+        return min(max(remaining, 0.0), _LONGEST_WAIT)
 
 
 class Admission:

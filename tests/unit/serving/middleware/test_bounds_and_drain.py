@@ -14,6 +14,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from tensorflow_serving.apis import prediction_service_pb2_grpc
 
 from serving.errors import ServingError
+from serving.models.manager import Target
 from serving.models.servable import GraphServable as Servable
 from serving.scheduling.admission import QueueSettings
 from serving.scheduling.batching_parameters import BatchingSettings
@@ -58,10 +59,12 @@ def over_grpc(server: Server) -> Any:
 LENGTH = predict_request("length", text=["abc"])
 
 
-def over_rest(server: Server, inputs: Any = ("abc",), signature: str = "length") -> httpx.Response:
+def over_rest(
+    server: Server, inputs: Any = ("abc",), signature: str = "length", method: str = "predict"
+) -> httpx.Response:
     return httpx.post(
-        f"http://127.0.0.1:{server.rest_port}/v1/models/bert:predict",
-        json={"inputs": inputs, "signature_name": signature},
+        f"http://127.0.0.1:{server.rest_port}/v1/models/bert:{method}",
+        json={"inputs" if method == "predict" else "examples": inputs, "signature_name": signature},
         trust_env=False,
         timeout=PATIENCE,
     )
@@ -76,22 +79,28 @@ def code_of(call: Callable[[], Any]) -> str:
 
 
 def held_back(server: Server) -> Gate:
-    """A gate at which requests wait after validation, before queueing."""
-    check, gate = server.inference.check, Gate()
+    """A gate at which requests wait to be computed."""
+    servable, gate = server.models.get(Target("bert")), Gate()
+    compute = servable.compute
 
-    def held(servable: Any, signature_name: str, inputs: Any) -> None:
-        check(servable, signature_name, inputs)
-        gate(signature_name)
+    def held(name: str, inputs: Any) -> Any:
+        gate(name)
+        return compute(name, inputs)
 
-    server.inference.check = held  # type: ignore[method-assign]
+    servable.compute = held  # type: ignore[method-assign]
     return gate
+
+
+def inside(server: Server) -> int:
+    """Number of admitted requests."""
+    return server.inference._admission.inside
 
 
 def test_requests_beyond_the_limit_are_refused_on_both_ports(pushed: Path, pool: ThreadPoolExecutor) -> None:
     server = started(pushed, max_requests=2)
     predict, gate = over_grpc(server), held_back(server)
-    inside = [pool.submit(predict, LENGTH, timeout=PATIENCE), pool.submit(over_rest, server)]
-    wait_for(lambda: len(gate.arrived) == 2)
+    admitted = [pool.submit(predict, LENGTH, timeout=PATIENCE), pool.submit(over_rest, server)]
+    wait_for(lambda: inside(server) == 2)
     assert code_of(lambda: predict(LENGTH, timeout=PATIENCE)) == "RESOURCE_EXHAUSTED"
     refused = over_rest(server)
     assert refused.status_code == 429 and "2 requests are running or queued already" in refused.json()["error"]
@@ -99,8 +108,8 @@ def test_requests_beyond_the_limit_are_refused_on_both_ports(pushed: Path, pool:
     status = f"http://127.0.0.1:{server.rest_port}/v1/models/bert"
     assert httpx.get(status, trust_env=False, timeout=PATIENCE).status_code == 200
     gate.opened.set()
-    assert inside[0].result(PATIENCE).outputs["length"].int_val == [3]
-    assert inside[1].result(PATIENCE).json() == {"outputs": [3]}
+    assert admitted[0].result(PATIENCE).outputs["length"].int_val == [3]
+    assert admitted[1].result(PATIENCE).json() == {"outputs": [3]}
     assert code_of(lambda: predict(LENGTH, timeout=PATIENCE)) == "OK"
     server.stop()
 
@@ -114,11 +123,12 @@ def test_probes_are_answered_while_requests_hold_all_threads(pushed: Path, monke
         gate("any")
         raise ServingError(grpc.StatusCode.UNAVAILABLE, "held")
 
-    monkeypatch.setattr(server.inference, "predict", refuse)
+    for method in ("predict", "on_examples"):
+        monkeypatch.setattr(server.inference, method, refuse)
     rest = f"http://127.0.0.1:{server.rest_port}/v1/models"
     with ThreadPoolExecutor(threads) as pool, grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}") as channel:
         held = [over_grpc(server).future(LENGTH, timeout=PATIENCE) for _ in range(threads)]
-        posted = [pool.submit(over_rest, server) for _ in range(threads)]
+        posted = [pool.submit(over_rest, server, [{}], method="classify") for _ in range(threads)]
         wait_for(lambda: len(gate.arrived) == 2 * threads)
         try:
             check = health_pb2_grpc.HealthStub(channel).Check
@@ -200,8 +210,9 @@ def test_a_shutdown_that_cuts_requests_off_says_so(
     pushed: Path, pool: ThreadPoolExecutor, caplog: pytest.LogCaptureFixture
 ) -> None:
     server = started(pushed, drain_seconds=0.1)
-    gate = held_back(server)
-    pool.submit(over_rest, server)
+    gate = Gate()
+    server.inference.check = lambda servable, name, inputs: gate(name)  # type: ignore[method-assign]
+    pool.submit(over_grpc(server), LENGTH)
     wait_for(lambda: gate.arrived)
     server.stop()
     gate.opened.set()
@@ -222,7 +233,7 @@ def test_drain(pushed: Path, pool: ThreadPoolExecutor) -> None:
 
     server.health.drain = drained  # type: ignore[method-assign]
     under_way = [pool.submit(predict, LENGTH, timeout=PATIENCE), pool.submit(over_rest, server)]
-    wait_for(lambda: len(gate.arrived) == 2)
+    wait_for(lambda: inside(server) == 2)
     stopping = pool.submit(server.stop)
     # The signature does not exist: until then the request fails for this reason, without reaching the gate.
     wait_for(lambda: code_of(lambda: predict(predict_request("nothing"), timeout=PATIENCE)) == "UNAVAILABLE")
