@@ -1,6 +1,6 @@
 """A version that an engine other than TensorFlow answers, from a folder with a file of its own.
 
-The server knows no such engine: its caller gives it one (`bert-tfx serve` gives ONNX Runtime's).
+The server knows no such engine: its caller gives it one (`bert-tfx serve` gives OpenVINO's).
 """
 
 from collections.abc import Mapping

@@ -33,8 +33,8 @@ def serve(
         typer.Option(metavar=_FILE, help="TensorFlow Serving's models.config: several models."),
     ] = None,
     engine: Annotated[
-        Literal["auto", "tensorflow", "onnxruntime"] | None,
-        typer.Option(help="What computes; auto, the default: onnxruntime for versions with a model.onnx."),
+        Literal["auto", "tensorflow", "openvino"] | None,
+        typer.Option(help="What computes; auto, the default: openvino for versions that convert --to onnx wrote."),
     ] = None,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     grpc_port: Annotated[
@@ -150,7 +150,7 @@ def engines(engine: str) -> Engines:
         from bert_keras.convert.onnx.answers import OnnxModel
 
         model = OnnxModel(str(path), (batching or BatchingSettings()).num_batch_threads)
-        return EngineServable(name, version, path, model.signatures, batching, merges=not model.rounds_by_call)
+        return EngineServable(name, version, path, model.signatures, batching)
 
-    onnx: Engines = {"model.onnx": load}
-    return {"auto": {**onnx, **TENSORFLOW}, "tensorflow": TENSORFLOW, "onnxruntime": onnx}[engine]
+    openvino: Engines = dict.fromkeys(("openvino_model.xml", "model.onnx"), load)
+    return {"auto": {**openvino, **TENSORFLOW}, "tensorflow": TENSORFLOW, "openvino": openvino}[engine]
