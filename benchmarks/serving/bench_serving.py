@@ -1,26 +1,23 @@
-"""Benchmark of serving a BERT of MiniLM's size from raw text, with and without a server.
+"""Benchmark of serving a BERT of MiniLM's size from raw text, beside its peers.
 
-    BERT_DATA_DIR=DIR .venv/bin/python -m benchmarks.serving.bench_serving  # 20 minutes
-    ... -m benchmarks.serving.bench_serving --rounds 1 --seconds 1 --clients 1 --clients 16  # 4 minutes
+    BERT_DATA_DIR=DIR .venv-bench/bin/python -m benchmarks.serving.bench_serving  # 12 minutes
+    ... -m benchmarks.serving.bench_serving --rounds 1 --seconds 1 --clients 1 --clients 16  # 3 minutes
 
-One model (6 layers of 384, one number per text) in each backend (`serving_backends.py`), in a separate process on the
-same cores, behind gRPC on the loopback interface; real sentences of mixed length, one per request; 1 to 64 clients, in
-closed loops, in one process (`serving_load.py`) on the other cores, if any. All backends first answer all texts,
-with 16 clients at once: scores must equal the raw model's to 1e-3 (differences of bfloat16 and int8 are printed).
+One model (6 layers of 384, one number per text) in each side (`serving_backends.py`), in a separate process on the same
+cores, behind gRPC or REST on the loopback interface; real sentences of mixed length, one per request; 1 to 64 clients,
+in closed loops, in one process (`serving_load.py`) on the other cores, if any. All sides first answer all texts, with
+16 clients at once: scores must equal the first side's to 1e-3 (int8's differences are printed; fastembed has none).
 
-    raw                  the SavedModel called in a loop: one text at a time, and in batches of up to 32 from the
-                         server's length buckets, which is an upper bound for batching
-    bert-tfx             the embedded server of `bert-tfx serve`; also without batching, with bfloat16 products, and
-                         with ONNX Runtime as its engine, in float32 and in int8
+    bert-tfx             the embedded server of `bert-tfx serve`, with TensorFlow, and with OpenVINO in float32 and int8
+    thin, FastAPI        ONNX Runtime in float32 behind as little Python as possible; fastembed, where it is installed
 
-The floor of a text is its matrix products (`bert_keras.training.flops`, no padding) at the rate of a large one, which
-is measured in each round; the share is the floor's part of the server's CPU seconds per request. Backends take turns;
-figures are medians over the rounds, ratios are between turns of one round: median [minimum - maximum]. CPU is the
-kernel's count for all threads of the process, which is comparable on a busy machine.
+Sides take turns, each round in another order; figures are medians over the rounds, ratios are between turns of one
+round: median [minimum - maximum]. CPU is the kernel's count for all threads of the process.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import statistics
@@ -33,19 +30,16 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from benchmarks.serving.child import Child
-from benchmarks.serving.serving_backends import BFLOAT16, OURS, OURS_INT8, RAW, SERVED, UNBATCHED
+from benchmarks.serving.serving_backends import FASTEMBED, GRPC, INT8, NEEDED, OURS, PEERS, SIDES
 from benchmarks.serving.serving_load import export, sentences
 
 TEXTS, COMPARING_CLIENTS, TOLERANCE = 512, 16, 1e-3
-ALONE, BATCHES, MATMUL = "alone", "batches", "matmul"
-RAW_BATCHES = f"{RAW}, {BATCHES}"
-BATCHED_CLIENTS = 16
+# Texts a second in int8 on two cores, and milliseconds of CPU for one.
+INT8_RATE, INT8_CPU = 700.0, 2.5
 
-# (backend, clients) -> one turn per round; 0 clients for the raw model's loops.
-Turns = Mapping[tuple[str, int], Sequence[Mapping[str, float]]]
-
-
-Served = tuple[Child, str]  # and its gRPC address
+# (side, gRPC or REST, clients) -> one turn per round.
+Key = tuple[str, str, int]
+Turns = Mapping[Key, Sequence[Mapping[str, float]]]
 
 
 class Aim(NamedTuple):
@@ -64,23 +58,27 @@ class Aim(NamedTuple):
 
 
 def aims(turns: Turns) -> list[Aim]:
-    """The targets for the measured backends."""
-    most_clients = max((clients for _, clients in turns), default=0)
-    ratios = (
-        ("overhead over raw batches: CPU seconds a request", _cpu, (OURS, most_clients), (RAW_BATCHES, 0), 1.15, True),
-        ("overhead over raw batches: seconds a request", _wall, (OURS, most_clients), (RAW_BATCHES, 0), 1.15, True),
-        ("batching over none: requests/s", _wall, (UNBATCHED, BATCHED_CLIENTS), (OURS, BATCHED_CLIENTS), 2.0, False),
-    )
-    return [
-        Aim(f"{what}, {most_clients if is_most else BATCHED_CLIENTS} clients",
-            [kind(a) / kind(b) for a, b in zip(turns[above], turns[below], strict=True)], bound, is_most)
-        for what, kind, above, below, bound, is_most in ratios
-        if above in turns and below in turns
-    ]  # fmt: skip
+    """The targets for the measured sides."""
+    found = []
+    for over, clients in sorted({key[1:] for key in turns}):
+        ours, peers = (
+            [[_rate(turn) for turn in turns[side, over, clients]] for side in sides if (side, over, clients) in turns]
+            for sides in (OURS, PEERS[over])
+        )
+        if ours and peers:
+            ratios = [max(a) / max(b) for a, b in zip(zip(*ours, strict=True), zip(*peers, strict=True), strict=True)]
+            found.append(Aim(f"best float32 over the best peer, requests/s, {over}, {clients} clients", ratios, 1.0))
+        if (int8 := turns.get((INT8, over, clients))) and over == GRPC:
+            if clients == 1:
+                cpu = [1000 * _cpu(turn) for turn in int8]
+                found.append(Aim("one text in int8, ms of CPU", cpu, INT8_CPU, is_most=True))
+            else:
+                found.append(Aim(f"int8, texts/s, {clients} clients", [_rate(turn) for turn in int8], INT8_RATE))
+    return found
 
 
-def _wall(turn: Mapping[str, float]) -> float:
-    return turn["wall"] / turn["requests"]
+def _rate(turn: Mapping[str, float]) -> float:
+    return turn["requests"] / turn["wall"]
 
 
 def _cpu(turn: Mapping[str, float]) -> float:
@@ -88,20 +86,18 @@ def _cpu(turn: Mapping[str, float]) -> float:
 
 
 def measure(
-    raw: Child, load: Child, backends: Mapping[str, Served], clients: Sequence[int], rounds: int, seconds: float
-) -> dict[tuple[str, int], list[dict[str, float]]]:
-    """Measure all backends in every round; each round starts with another one."""
-    turns: dict[tuple[str, int], list[dict[str, float]]] = {}
+    load: Child, sides: Mapping[tuple[str, str], tuple[Child, str]], clients: Sequence[int], rounds: int, seconds: float
+) -> dict[Key, list[dict[str, float]]]:
+    """Measure all sides in every round; each round starts with another one."""
+    turns: dict[Key, list[dict[str, float]]] = {}
+    names = list(sides)
     for number in range(rounds):
-        for kind in (MATMUL, ALONE, BATCHES):
-            turns.setdefault((f"{RAW}, {kind}", 0), []).append(raw.ask(kind, seconds))
         for count in clients:
-            names = list(backends)
-            for name in names[number % len(names) :] + names[: number % len(names)]:
-                process, address = backends[name]
+            for name, over in names[number % len(names) :] + names[: number % len(names)]:
+                process, address = sides[name, over]
                 before = process.ask("cpu")
-                turn = load.ask(address, count, seconds)
-                turns.setdefault((name, count), []).append(turn | {"cpu": process.ask("cpu") - before})
+                turn = load.ask(address, over, count, seconds)
+                turns.setdefault((name, over, count), []).append(turn | {"cpu": process.ask("cpu") - before})
         print(f"round {number + 1} of {rounds}", file=sys.stderr, flush=True)
     return turns
 
@@ -109,64 +105,64 @@ def measure(
 def report(turns: Turns, about: Mapping[str, Any]) -> str:
     """The tables, in Markdown."""
 
-    def median(key: tuple[str, int], of: Callable[[Mapping[str, float]], float]) -> float:
-        return statistics.median(map(of, turns[key]))
+    def median(key: Key, figure: Callable[[Mapping[str, float]], float]) -> float:
+        return statistics.median(map(figure, turns[key]))
 
-    rate = median((f"{RAW}, {MATMUL}", 0), lambda turn: turn["flops"] / turn["cpu"])
-    floor = about["flops"] / rate
     lines = [
-        f"{about['texts']}; {about['tokens']:.1f} pieces a text; cores {about['cores']} for the backends and "
+        f"{about['texts']}; {about['tokens']:.1f} pieces a text; cores {about['cores']} for the sides and "
         f"{about['client_cores']} for the clients; {about['rounds']} rounds of {about['seconds']:g} s.",
-        f"Floor: {1000 * floor:.2f} ms CPU a text, at {rate / 1e9:.0f} GFLOP/s a CPU second.",
         "",
-        "| clients | backend | requests/s | p50 ms | p95 | p99 | CPU ms/request | its clients' | share of the floor |",
+        "| over | clients | side | requests/s | p50 ms | p95 | p99 | CPU ms/request | its clients' |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
-    for name, clients in sorted(turns, key=lambda key: key[1]):
-        if name == f"{RAW}, {MATMUL}":
-            continue
-        key = name, clients
-        cpu = median(key, _cpu)
-        latency = [f"{median(key, lambda turn, p=p: turn[p]):.1f}" if clients else "" for p in ("p50", "p95", "p99")]
-        client = f"{1000 * median(key, lambda turn: turn['client_cpu'] / turn['requests']):.2f}" if clients else ""
-        cells = [clients or "", name, f"{1 / median(key, _wall):.0f}", *latency, f"{1000 * cpu:.2f}", client]
-        lines.append("| " + " | ".join(map(str, [*cells, f"{floor / cpu:.0%}"])) + " |")
+    for key in sorted(turns, key=lambda key: key[1:]):
+        name, over, clients = key
+        latency = [f"{median(key, lambda turn, p=p: turn[p]):.1f}" for p in ("p50", "p95", "p99")]
+        client = f"{1000 * median(key, lambda turn: turn['client_cpu'] / turn['requests']):.2f}"
+        cells = [over, clients, name, f"{median(key, _rate):.0f}", *latency, f"{1000 * median(key, _cpu):.2f}", client]
+        lines.append("| " + " | ".join(map(str, cells)) + " |")
     lines += ["", "| aim | wanted | measured | met |", "|---|---|---|---|"]
     for aim in aims(turns):
         wanted = f"at {'most' if aim.is_most else 'least'} {aim.bound:g}"
         value = f"{statistics.median(aim.values):.2f} [{min(aim.values):.2f} - {max(aim.values):.2f}]"
         lines.append(f"| {aim.what} | {wanted} | {value} | {'yes' if aim.is_met else 'no'} |")
-    lines += ["", "Largest difference of a score from raw: "]
-    lines[-1] += ", ".join(f"{backend} {difference:.1e}" for backend, difference in about["differences"].items())
+    lines += ["", "Largest difference of a score from the first side's: "]
+    lines[-1] += ", ".join(f"{side} {difference:.1e}" for side, difference in about["differences"].items())
     return "\n".join(lines)
 
 
-def compare(raw: Child, load: Child, backends: Mapping[str, Served]) -> dict[str, float]:
-    """The largest difference of each backend's scores from the raw model's; RuntimeError for a different model."""
-    wanted = raw.ask("answers")
-    differences = {}
-    for name, (_, address) in backends.items():
-        scores = load.ask(address, COMPARING_CLIENTS, 0)
-        differences[name] = max(abs(ours - raws) for ours, raws in zip(scores, wanted, strict=True))
-        if differences[name] > TOLERANCE and name not in (BFLOAT16, OURS_INT8):
-            raise RuntimeError(
-                f"{name} is {differences[name]:.1e} off the raw model; at most {TOLERANCE:g} is the same"
-            )
+def compare(load: Child, sides: Mapping[tuple[str, str], tuple[Child, str]]) -> dict[str, float]:
+    """The largest difference of each side's scores from the first one's; RuntimeError for a different model."""
+    differences: dict[str, float] = {}
+    wanted: list[float] = []
+    for (name, over), (_, address) in sides.items():
+        scores = load.ask(address, over, COMPARING_CLIENTS, 0)
+        wanted = wanted or scores
+        if name == FASTEMBED:
+            continue
+        difference = max(abs(one - other) for one, other in zip(scores, wanted, strict=True))
+        differences[f"{name} ({over})"] = difference
+        if difference > TOLERANCE and name != INT8:
+            raise RuntimeError(f"{name} is {difference:.1e} off the first side; at most {TOLERANCE:g} is the same")
     return differences
 
 
 def main(
     clients: Annotated[list[int], typer.Option(help="Concurrent clients.")] = [1, 4, 16, 64],  # noqa: B006
-    backend: Annotated[list[str] | None, typer.Option(help="All, if none is named.")] = None,
-    rounds: Annotated[int, typer.Option(help="How often each backend has its turn.")] = 5,
-    seconds: Annotated[float, typer.Option(help="Seconds of a turn.")] = 3.0,
-    cores: Annotated[int, typer.Option(help="Cores of each backend.")] = 2,
+    side: Annotated[list[str] | None, typer.Option(help="All that are installed, if none is named.")] = None,
+    rounds: Annotated[int, typer.Option(help="How often each side has its turn.")] = 6,
+    seconds: Annotated[float, typer.Option(help="Seconds of a turn.")] = 2.0,
+    cores: Annotated[int, typer.Option(help="Cores of each side.")] = 2,
     folder: Annotated[str | None, typer.Option(help="Keeps the exported models, or has them from before.")] = None,
     output: Annotated[str | None, typer.Option(help="Gets all turns, as JSON.")] = None,
 ) -> None:
     """Measure; print tables in Markdown."""
+    installed = [name for name in SIDES if name not in NEEDED or importlib.util.find_spec(NEEDED[name])]
+    for name in side or []:
+        if name not in installed:
+            raise typer.BadParameter(f"{name!r} is none of the installed sides: {', '.join(installed)}")
     with tempfile.TemporaryDirectory() as temporary:
-        result = run(Path(folder or temporary), backend or list(SERVED), clients, rounds, seconds, cores)
+        result = run(Path(folder or temporary), side or installed, clients, rounds, seconds, cores)
     if output:
         Path(output).write_text(json.dumps(result, indent=1) + "\n")
 
@@ -189,23 +185,22 @@ def run(
         return started[-1], started[-1].read()  # one by one: what is measured later is not in a hurry
 
     try:
-        raw, _ = start("serving_backends", RAW, str(folder), json.dumps(chosen))
         load, _ = start("serving_load", str(folder / "texts.json"), json.dumps(others))
-        backends = {}
+        sides = {}
         for name in names:
-            process, ready = start("serving_backends", name, str(folder), json.dumps(chosen))
-            backends[name] = (process, f"127.0.0.1:{ready['port']}")
+            process, ports = start("serving_backends", name, str(folder), json.dumps(chosen))
+            sides |= {(name, over): (process, f"127.0.0.1:{ports[over]}") for over in SIDES[name]}
         about = {
             **json.loads((folder / "about.json").read_text()),
             **{"texts": origin, "cores": chosen, "client_cores": others, "rounds": rounds, "seconds": seconds},
-            "differences": compare(raw, load, backends),
+            "differences": compare(load, sides),
         }
-        turns = measure(raw, load, backends, clients, rounds, seconds)
+        turns = measure(load, sides, clients, rounds, seconds)
     finally:
         for process in started:
             process.stop()
     print(report(turns, about))
-    rows = [{"backend": name, "clients": count, "turns": of} for (name, count), of in turns.items()]
+    rows = [{"side": name, "over": over, "clients": count, "turns": of} for (name, over, count), of in turns.items()]
     judged = [aim._asdict() | {"is_met": aim.is_met} for aim in aims(turns)]
     return {"python": sys.version.split()[0], **about, "aims": judged, "rows": rows}
 

@@ -46,6 +46,10 @@ class Child:
         print(json.dumps(command), file=self._process.stdin, flush=True)
         return self.read()
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def stop(self) -> None:
         """Stop the process."""
         self._process.kill()

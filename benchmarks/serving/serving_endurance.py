@@ -2,8 +2,8 @@
 
     BERT_DATA_DIR=DIR .venv/bin/python -m benchmarks.serving.serving_endurance  # 12 minutes
 
-Starts `bert-tfx serve` on the loopback interface, over the model of `bench_serving.py` (MiniLM's 6 layers of 384, one
-number per text), finds the rate at saturation, and offers a share of it: requests arrive in a Poisson process,
+Starts the embedded server with TensorFlow's model of `bench_serving.py` (MiniLM's 6 layers of 384, one number per text)
+in a process of its own, finds the rate at saturation, and offers a share of it: requests arrive in a Poisson process,
 independent of earlier answers, and latency counts from the due time. Clients are threads of this process on the same
 cores: 2 are enough, and nothing else should run there. Prints one JSON object.
 
@@ -12,14 +12,10 @@ Required: p99 at most 3 times p50, memory within 5 % (last fifth over first fift
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import json
 import os
 import random
-import re
-import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -32,43 +28,13 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from benchmarks.serving.child import ENVIRONMENT
-from benchmarks.serving.serving_load import (
-    TIMEOUT_SECONDS,
-    Load,
-    export,
-    methods,
-    percentile,
-    request_of,
-    sentences,
-)
+from benchmarks.serving.child import Child
+from benchmarks.serving.serving_backends import GRPC, TENSORFLOW
+from benchmarks.serving.serving_load import TIMEOUT_SECONDS, Load, export, methods, percentile, request_of, sentences
 
 TEXTS, SATURATING_CLIENTS, SATURATION_SECONDS = 512, 64, 5.0
 START_SECONDS = 0.5
 Model = Annotated[Path | None, typer.Option(help="A folder that bench_serving.py kept; else one is exported.")]
-
-
-@contextlib.contextmanager
-def served(base: Path) -> Iterator[tuple[str, int]]:
-    """Run `bert-tfx serve` on the versions in `base`; yield its gRPC address and process id."""
-    options = ["serve", "--model-dir", str(base), "--grpc-port", "0", "--rest-port", "0"]
-    process = subprocess.Popen(
-        [sys.executable, "-c", "from pipeline.cli import main; main()", *options],
-        stdout=subprocess.PIPE,
-        text=True,
-        env=ENVIRONMENT,
-        start_new_session=True,  # Linux shares the cores out by session
-    )
-    try:
-        assert process.stdout is not None
-        line = process.stdout.readline()
-        serving = re.match(r"serving .* gRPC (\S+),", line)
-        if serving is None:
-            raise RuntimeError(f"bert-tfx serve does not serve {base}: {line or process.wait()}")
-        yield serving[1], process.pid
-    finally:
-        process.kill()
-        process.communicate()
 
 
 Method = Callable[..., bytes]
@@ -141,8 +107,10 @@ def soak(
         if model is None:
             (Path(temporary) / "texts.json").write_text(json.dumps(sentences(TEXTS)[0]))
             export(Path(temporary))
-        base = (model or Path(temporary)) / "saved_model"
-        with served(base) as (address, process):
+        cores = sorted(os.sched_getaffinity(0))
+        server = Child("serving.serving_backends", TENSORFLOW, str(model or temporary), json.dumps(cores))
+        try:
+            address = f"127.0.0.1:{server.read()[GRPC]}"
             load = Load(address, SATURATING_CLIENTS, requests)
             load.run(SATURATION_SECONDS)  # warms up
             saturated = load.run(SATURATION_SECONDS)
@@ -151,18 +119,15 @@ def soak(
 
             def watch() -> None:
                 while not done.wait(window):
-                    memory.append(resident_mb(process))
+                    memory.append(resident_mb(server.pid))
 
             watching = threading.Thread(target=watch)
             watching.start()
             taken = open_loop(address, requests, share * rate, seconds)
             done.set()
             watching.join()
-    windows = []
-    for number, resident in enumerate(memory):
-        inside = [1000 * took for at, took, _ in taken if number <= at / window < number + 1]
-        latency = {f"p{of}_ms": percentile(inside, of) for of in (50, 99)} if inside else {}
-        windows.append({"second": window * (number + 1), "answers": len(inside), **latency, "resident_mb": resident})
+        finally:
+            server.stop()
     warmed = [took for at, took, _ in taken if at >= seconds / 10]
     p50, p99 = (1000 * percentile(warmed, of) for of in (50, 99))
     figures = {
@@ -174,7 +139,7 @@ def soak(
         "p99_ms": p99,
         "p99_over_p50": p99 / p50,
         "memory_drift_percent": drift_percent(memory[len(memory) // 10 :]),
-        "windows": windows,
+        "resident_mb": memory,
     }
     print(json.dumps(figures, default=float))
 

@@ -1,4 +1,4 @@
-"""The clients of `bench_serving.py`, in a separate process: closed loops over gRPC, and their latencies.
+"""The clients of `bench_serving.py`, in a separate process: closed loops over gRPC or REST, and their latencies.
 
 Each client has its own connection and always one request in flight. Requests are serialised beforehand, and answers are
 parsed only for comparison, so that on shared cores the clients take little from the server.
@@ -10,14 +10,18 @@ import contextlib
 import json
 import os
 import random
+import re
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent import futures
 from pathlib import Path
+from typing import BinaryIO
 
 from benchmarks.serving.child import ENVIRONMENT
+from benchmarks.serving.serving_backends import GRPC, PATH, REST
 from serving.load import closed_loop, percentile
 
 # Time limit of the last requests after the end of the loop.
@@ -34,20 +38,7 @@ def sentences(count: int, seed: int = 0) -> tuple[list[str], str]:
     rng = random.Random(seed)
     folder = os.environ.get("BERT_DATA_DIR")
     if folder is None:
-        words = [
-            "the",
-            "a",
-            "of",
-            "time",
-            "people",
-            "nice",
-            "walked",
-            "quickly",
-            "over",
-            "mountains",
-            ",",
-            "unbelievable",
-        ]
+        words = re.findall(r"\S+", "the a of time people nice walked quickly over mountains , unbelievable")
         return [" ".join(rng.choices(words, k=rng.randint(3, 40))) for _ in range(count)], "generated, 3 to 40 words"
     glue = Path(folder) / "glue"
     texts: list[str] = []
@@ -76,12 +67,38 @@ def methods(address: str, count: int) -> Iterator[list[Callable[..., bytes]]]:
         yield [channel.unary_unary(PREDICT) for channel in channels]
 
 
-class Load:
-    """Clients of one server."""
+@contextlib.contextmanager
+def posts(address: str, count: int) -> Iterator[list[Callable[..., bytes]]]:
+    """The same over REST: functions that send a body and return the answer's, over one kept connection each."""
+    host, port = address.split(":")
 
-    def __init__(self, address: str, count: int, requests: Sequence[bytes]):
+    def client(connection: socket.socket, answers: BinaryIO) -> Callable[..., bytes]:
+        def post(body: bytes, timeout: float) -> bytes:
+            head = f"POST {PATH} HTTP/1.1\r\nHost: {address}\r\nContent-Length: {len(body)}\r\n"
+            connection.sendall(f"{head}Content-Type: application/json\r\n\r\n".encode() + body)
+            lines = list(iter(answers.readline, b"\r\n"))
+            size = next(int(line.partition(b":")[2]) for line in lines if line.lower().startswith(b"content-length:"))
+            answer = answers.read(size)
+            if b" 200 " not in lines[0]:
+                raise RuntimeError(f"{lines[0]!r}: {answer[:200]!r}")
+            return answer
+
+        return post
+
+    with contextlib.ExitStack() as stack:
+        connections = [stack.enter_context(socket.create_connection((host, int(port)), 60)) for _ in range(count)]
+        for connection in connections:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        yield [client(connection, stack.enter_context(connection.makefile("rb"))) for connection in connections]
+
+
+class Load:
+    """Clients of one server, over `GRPC` or `REST`."""
+
+    def __init__(self, address: str, count: int, requests: Sequence[bytes], over: str = GRPC):
         self._connections = contextlib.ExitStack()
-        self._requests, self._methods = requests, self._connections.enter_context(methods(address, count))
+        clients = (posts if over == REST else methods)(address, count)
+        self._requests, self._methods, self._over = requests, self._connections.enter_context(clients), over
         for method in self._methods:
             method(requests[0], timeout=TIMEOUT_SECONDS)
 
@@ -101,10 +118,14 @@ class Load:
 
         scores = [0.0] * len(self._requests)
 
+        def score(answer: bytes) -> float:
+            if self._over == REST:
+                return float(json.loads(answer)["outputs"][0])
+            return float(to_array(PredictResponse.FromString(answer).outputs["score"])[0])
+
         def ask(client: int) -> None:
             for number in range(client, len(scores), len(self._methods)):
-                answer = self._methods[client](self._requests[number], timeout=TIMEOUT_SECONDS)
-                scores[number] = float(to_array(PredictResponse.FromString(answer).outputs["score"])[0])
+                scores[number] = score(self._methods[client](self._requests[number], timeout=TIMEOUT_SECONDS))
 
         with futures.ThreadPoolExecutor(len(self._methods)) as pool:
             list(pool.map(ask, range(len(self._methods))))
@@ -127,13 +148,17 @@ def request_of(text: str) -> bytes:
 
 
 def main() -> None:
-    """Answer lines of JSON: address, clients, seconds -> results of `Load.run`; without seconds, the scores."""
+    """Answer lines of JSON: address, port, clients, seconds -> results of `Load.run`; without seconds, the scores."""
     os.sched_setaffinity(0, json.loads(sys.argv[2]))
-    requests = [request_of(text) for text in json.loads(Path(sys.argv[1]).read_text())]
+    texts = json.loads(Path(sys.argv[1]).read_text())
+    requests = {
+        GRPC: [request_of(text) for text in texts],
+        REST: [json.dumps({"inputs": [text]}).encode() for text in texts],
+    }
     print(json.dumps({}), flush=True)
     for line in sys.stdin:
-        address, clients, seconds = json.loads(line)
-        load = Load(address, clients, requests)
+        address, over, clients, seconds = json.loads(line)
+        load = Load(address, clients, requests[over], over)
         print(json.dumps(load.run(seconds) if seconds else load.answers()), flush=True)
         load.close()
 

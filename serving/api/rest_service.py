@@ -136,7 +136,9 @@ class _RestApi:
 
     async def predict(self, path: dict[str, Any], body: bytes, context: RequestContext) -> Response:
         request = await self._near(len(body), json_tensors.parse_request, body)
-        return await self._predict(_target(path), request.get("signature_name", ""), request, context, json_tensors.answer)
+        return await self._predict(
+            _target(path), request.get("signature_name", ""), request, context, json_tensors.answer
+        )
 
     async def embeddings(self, path: dict[str, Any], body: bytes, context: RequestContext) -> Response:
         target, request = await self._near(len(body), embeddings.parse_request, body)

@@ -1,13 +1,15 @@
-"""What the benchmark of serving says of its turns: percentiles, batches, aims."""
+"""What the benchmark of serving says of its turns: percentiles, aims; and its clients."""
 
+import asyncio
+import contextlib
 import json
 import threading
 
 import pytest
 
 from benchmarks.serving.bench_serving import aims, report
-from benchmarks.serving.serving_backends import OURS, UNBATCHED, batches
-from benchmarks.serving.serving_load import closed_loop, percentile, sentences
+from benchmarks.serving.serving_backends import FASTAPI, FLOAT32, GRPC, INT8, REST, TENSORFLOW, THIN, THIN_BATCHED
+from benchmarks.serving.serving_load import closed_loop, percentile, posts, sentences
 
 
 @pytest.mark.parametrize(
@@ -24,42 +26,62 @@ def test_a_percentile_is_the_nearest_rank(values, percent, wanted):
     assert percentile(list(values), percent) == wanted
 
 
-def test_raw_batches_are_of_one_bucket_and_hold_every_text_once():
-    texts = ["a" * 64, "é" * 33, "b", "c" * 129, "d" * 2, "e" * 64]
-    # 64 bytes are in the first bucket, 66 in the second.
-    assert batches(texts, (64, 128), 3) == [["a" * 64, "b", "d" * 2], ["e" * 64], ["é" * 33], ["c" * 129]]
-
-
-def turns(rate, cpu=0.0):
+def turns(*rates, cpu=0.001):
     """A turn a round, of a second."""
-    return [{"requests": each, "wall": 1.0, "cpu": cpu * each} for each in rate]
+    latency = {"client_cpu": 0.01, "p50": 5.0, "p95": 6.0, "p99": 7.0}
+    return [{"requests": rate, "wall": 1.0, "cpu": cpu * rate, **latency} for rate in rates]
 
 
 def test_aims_are_judged_by_the_median_of_ratios_of_one_round():
     measured = {
-        ("raw, batches", 0): turns([100, 100, 100], cpu=0.010),
-        (OURS, 16): turns([80, 50, 80], cpu=0.0114),
-        (UNBATCHED, 16): turns([45, 20, 10]),
+        (TENSORFLOW, GRPC, 4): turns(50, 300, 50),
+        (FLOAT32, GRPC, 4): turns(100, 100, 100),
+        (THIN, GRPC, 4): turns(80, 100, 50),
+        (THIN_BATCHED, GRPC, 4): turns(125, 90, 40),
+        (FASTAPI, REST, 4): turns(1),
+        (INT8, GRPC, 1): turns(1, cpu=0.0024),
+        (INT8, GRPC, 4): turns(699),
+        (INT8, REST, 4): turns(1),
     }
-    cpu, wall, batching = aims(measured)
-    assert cpu.values == pytest.approx([1.14] * 3) and cpu.is_met
-    assert wall.values == pytest.approx([1.25, 2, 1.25]) and not wall.is_met
-    assert batching.values == pytest.approx([16 / 9, 2.5, 8]) and batching.is_met
-    assert batching.what == "batching over none: requests/s, 16 clients"
-    # Backends that did not run are not judged.
-    assert aims({("raw, batches", 0): turns([1]), (UNBATCHED, 4): turns([1])}) == aims({}) == []
+    int8_cpu, float32, int8 = aims(measured)
+    assert float32.values == pytest.approx([0.8, 3.0, 2.0]) and float32.is_met
+    assert float32.what == "best float32 over the best peer, requests/s, gRPC, 4 clients"
+    assert (int8.values, int8.is_met) == ([699], False)
+    assert int8_cpu.values == pytest.approx([2.4]) and int8_cpu.is_met
+    assert aims({}) == []  # sides that did not run are not judged
 
 
 def test_the_report_has_a_row_a_side_and_an_aim():
-    turn = {"requests": 10, "wall": 1.0, "cpu": 0.1, "client_cpu": 0.01, "p50": 5.0, "p95": 6.0, "p99": 7.0}
-    matmul = {"requests": 1, "wall": 1.0, "cpu": 1.0, "flops": 1e11}
-    measured = {("raw, matmul", 0): [matmul], ("raw, batches", 0): [turn], (OURS, 4): [turn]}
-    about = {"texts": "some", "tokens": 9.0, "flops": 5e8, "cores": [0], "client_cores": [1], "rounds": 1, "seconds": 1}
-    text = report(measured, about | {"differences": {OURS: 2e-6}})
-    # 5e8 FLOPs at 1e11 a second are 5 ms, half of 10 ms.
-    assert "| 4 | bert-tfx | 10 | 5.0 | 6.0 | 7.0 | 10.00 | 1.00 | 50% |" in text
-    assert "at most 1.15 | 1.00 [1.00 - 1.00] | yes |" in text
+    measured = {(FLOAT32, REST, 4): turns(10, cpu=0.01), (FASTAPI, REST, 4): turns(8)}
+    about = {"texts": "some", "tokens": 9.0, "cores": [0], "client_cores": [1], "rounds": 1, "seconds": 1}
+    text = report(measured, about | {"differences": {"bert-tfx": 2e-6}})
+    assert "| REST | 4 | bert-tfx, OpenVINO | 10 | 5.0 | 6.0 | 7.0 | 10.00 | 1.00 |" in text
+    assert "at least 1 | 1.25 [1.25 - 1.25] | yes |" in text
     assert "bert-tfx 2.0e-06" in text
+
+
+def test_clients_of_rest_send_bodies_on_kept_connections_and_raise_refusals():
+    async def serve(reader, writer):
+        with contextlib.suppress(asyncio.IncompleteReadError):
+            while head := await reader.readuntil(b"\r\n\r\n"):
+                body = await reader.readexactly(int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0]))
+                status = b"200 OK" if body != b"bad" else b"400 Bad Request"
+                writer.write(b"HTTP/1.1 %s\r\ncontent-length: %d\r\n\r\n%s" % (status, len(body), body))
+        writer.close()
+
+    loop = asyncio.new_event_loop()
+    server = loop.run_until_complete(asyncio.start_server(serve, "127.0.0.1", 0))
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    host, port = server.sockets[0].getsockname()
+    with posts(f"{host}:{port}", 2) as (first, second):
+        assert [first(b"a", timeout=1), second(b"bc", timeout=1), first(b"def", timeout=1)] == [b"a", b"bc", b"def"]
+        with pytest.raises(RuntimeError, match="400 Bad"):
+            first(b"bad", timeout=1)
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    server.close()
+    loop.close()
 
 
 def test_a_loop_asks_one_by_one_a_client_and_raises_what_a_call_raises():
