@@ -26,6 +26,8 @@ Arrays = dict[str, np.ndarray]
 _LARGE_ANSWERS = 8
 # Besides the answer as sent: its arrays in parts and whole, and the message that is made from them.
 _COPIES = 3
+# Texts as received, parsed, as an array, and as the engine's input.
+_INPUT_COPIES = 4
 # Time to answer the requests that are refused when draining ends.
 _LAST_SECONDS = 1.0
 
@@ -102,6 +104,10 @@ class Inference:
         self._admission.admit(context)
         return classify.answer(request, get, run, self.limits)
 
+    def reserve(self, context: RequestContext, size: int) -> None:
+        """Reserve `size` bytes of memory until the end of the request; RESOURCE_EXHAUSTED if fewer are free."""
+        self._admission.reserve(context, size)
+
     def find(self, target: Target, signature_name: str = "") -> Servable:
         """Servable for a request, noted in the request's record; NOT_FOUND, INVALID_ARGUMENT."""
         servable = self.models.get(target)
@@ -131,7 +137,7 @@ class Inference:
                 f"the answer may take {job.answer_bytes} bytes; at most {limit}: send fewer or shorter rows,"
                 " or ask for fewer outputs",
             )
-        self._admission.reserve(context, job.answer_bytes * (growth + _COPIES))
+        self.reserve(context, job.answer_bytes * (growth + _COPIES) + job.input_bytes * _INPUT_COPIES)
         return job
 
     @property

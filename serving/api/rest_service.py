@@ -43,7 +43,7 @@ from serving import errors
 from serving.api import embeddings, json_tensors
 from serving.api.grpc_service import SIGNATURE_DEF_FIELD
 from serving.api.inference import Inference
-from serving.middleware.limits import LimitSettings
+from serving.middleware.limits import PIECE_BYTES, LimitSettings
 from serving.middleware.request_log import failure, name_model
 from serving.middleware.rest_calls import HELD
 from serving.models.manager import Target
@@ -105,9 +105,11 @@ class _RestApi:
         context = RequestContext(self._queue.rest_timeout_seconds)
         request.scope[HELD].callback(context.held.close)
         try:
-            body = await _body(request, self._inference.limits)
+            body = await _body(request, self._inference.limits, partial(self._inference.reserve, context))
         except ClientDisconnect:
             return Response(status_code=400)  # never read
+        except errors.ServingError as error:
+            return _refused(error, to_error)
         except HTTPException as error:
             answer = to_error(error.status_code, error.detail)
             answer.headers.update(error.headers or {})
@@ -240,19 +242,25 @@ async def _cancel_when_gone(request: Request, context: RequestContext) -> None:
     context.cancel()
 
 
-async def _body(request: Request, limits: LimitSettings) -> bytes:
-    """The body of a request, decompressed; HTTPException if it is too large, late or malformed."""
+async def _body(request: Request, limits: LimitSettings, reserve: Callable[[int], None]) -> bytes:
+    """The body of a request, decompressed; HTTPException if it is too large, late or malformed.
+
+    Memory of large bodies is reserved as they arrive.
+    """
     coding = request.headers.get("Content-Encoding", "identity").strip().lower()
     if coding not in ("identity", "gzip", "x-gzip"):
         raise HTTPException(415, f"Content-Encoding {json_tensors.show(coding)} is not supported; gzip is")
     too_large = HTTPException(413, f"the request body is larger than {limits.max_request_bytes} bytes")
-    body = bytearray()
+    body, free = bytearray(), PIECE_BYTES
     try:
         with anyio.fail_after(limits.max_receive_seconds):
             async for chunk in request.stream():
                 body += chunk
                 if len(body) > limits.max_request_bytes:
                     raise too_large
+                if len(body) > free:
+                    reserve(len(body) + PIECE_BYTES - free)
+                    free = len(body) + PIECE_BYTES
     except TimeoutError:
         late = f"the request body did not arrive in {limits.max_receive_seconds:g} seconds"
         raise HTTPException(408, late, _CLOSE) from None  # the remainder is not awaited

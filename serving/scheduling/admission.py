@@ -113,10 +113,10 @@ class RequestContext:
 
 
 class Admission:
-    """Limits the requests in the server (`inside`) and the memory of their answers; refuses all once it stops."""
+    """Limits the requests in the server (`inside`), their memory and that of answers; refuses all once it stops."""
 
-    def __init__(self, max_requests: int, answer_bytes: int):
-        self._max_requests, self._free_bytes = max_requests, answer_bytes
+    def __init__(self, max_requests: int, free_bytes: int):
+        self._max_requests, self._free_bytes = max_requests, free_bytes
         self.inside = 0
         self._closed = False
         self._changed = threading.Condition()
@@ -139,7 +139,8 @@ class Admission:
             if size > self._free_bytes:
                 raise ServingError(
                     grpc.StatusCode.RESOURCE_EXHAUSTED,
-                    f"the answer may take {size} bytes; other answers leave {self._free_bytes}: ask again later",
+                    f"the request and its answer may take {size} bytes; others leave {self._free_bytes}:"
+                    " ask again later",
                 )
             self._hold(context, 0, size)
 

@@ -53,6 +53,7 @@ class Job:
         order: rows in order of length; None if all are computed together.
         units: what a call takes or leaves, one row of a divided request or all rows: number of rows, and their load.
         taken: number of units that calls have taken.
+        input_bytes: size of all texts.
         context: of the request; it is woken when the answer, or an error, is there.
     """
 
@@ -74,6 +75,7 @@ class Job:
         self.shares = self.shares and divides
         self.order: np.ndarray | None = None
         self.units = [(len(loads), together(loads))]
+        self.input_bytes = self.units[0][1].bytes
         if divides and not self.budget.holds(*self.units[0]):
             shortest_first = sorted(range(len(loads)), key=lambda row: loads[row].tokens)
             self.order, self.units = np.array(shortest_first), [(1, loads[row]) for row in shortest_first]

@@ -35,7 +35,7 @@ def test_memory_is_reserved_until_the_end_of_the_request() -> None:
     one, other = RequestContext(), RequestContext()
     admission.reserve(one, 4)
     admission.reserve(other, 6)
-    with pytest.raises(ServingError, match="may take 1 bytes; other answers leave 0") as raised:
+    with pytest.raises(ServingError, match="may take 1 bytes; others leave 0") as raised:
         admission.reserve(RequestContext(), 1)
     assert raised.value.code is grpc.StatusCode.RESOURCE_EXHAUSTED
     one.held.close()

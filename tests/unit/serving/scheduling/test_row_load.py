@@ -159,6 +159,19 @@ def test_too_large_answers_are_refused_before_execution(limited: Server) -> None
         assert http.post(url, json=body | {"instances": ["word " * 10]}).status_code == 200
 
 
+def test_memory_of_a_body_is_reserved_while_it_arrives(limited: Server) -> None:
+    """Of 1.28 MB for all: of half a body, and of a text, which is copied."""
+    head = b"POST /v1/models/bert:predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4000000\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", limited.rest_port), timeout=60) as connection:
+        connection.sendall(head + b" " * 2_000_000)
+        answer = connection.recv(65536)
+    assert answer.startswith(b"HTTP/1.1 429 ") and b"bytes; others leave" in answer
+    with Client(f"127.0.0.1:{limited.grpc_port}") as client:
+        with pytest.raises(ClientError, match="answer may take 1400016 bytes; others leave 1280000"):
+            client.predict({"text": ["a" * 350_000]}, "length")
+        assert client.predict({"text": ["a" * 300_000]}, "length")["length"].tolist() == [300_000]
+
+
 @pytest.mark.parametrize("over", ["gRPC", "REST"])
 def test_requests_of_disconnected_clients_stop(server: Server, monkeypatch: pytest.MonkeyPatch, over: str) -> None:
     """1,024 rows are 32 calls; the client disconnects during the third."""
