@@ -12,6 +12,8 @@ A body may be compressed (`Content-Encoding: gzip`); the limit applies to the de
 
 An available version that says which token masks a word has it as `"mask"`, which TensorFlow Serving's status lacks.
 
+`/v2` is KServe's V2 (`serving.api.kserve`), but `/v2/embed` and `/v2/rerank`, which are Cohere's.
+
 `POST /v1/embeddings` is OpenAI's, `/v2/embed` Cohere's, for models with the signature `embed`
 (`serving.api.embeddings`); `/v1/rerank`, `/v2/rerank` and `/rerank` are for models of pairs with a number
 (`serving.api.rerank`).
@@ -39,7 +41,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from serving import errors
-from serving.api import embeddings, json_tensors, rerank
+from serving.api import embeddings, json_tensors, kserve, rerank
 from serving.api.grpc_service import SIGNATURE_DEF_FIELD
 from serving.api.inference import Inference
 from serving.middleware.limits import LimitSettings
@@ -85,6 +87,10 @@ def rest_app(inference: Inference, queue: QueueSettings, further: Sequence[Route
             for method, work in posted.items()
         ]
         routes += [_get(f"{model}/metadata", api.metadata), _get(model, api.status)]
+    for model in ("/v2/models/{name}", "/v2/models/{name}/versions/{version:int}"):
+        routes += [_get(model, api.v2_model), _get(f"{model}/ready", api.v2_model_ready)]
+        routes.append(Route(f"{model}/infer", api.infer, methods=["POST"]))
+    routes += [_get("/v2", lambda path: JSONResponse(kserve.SERVER)), _get("/v2/health/{state:path}", api.v2_health)]
     return Starlette(routes=[*routes, *further], exception_handlers={HTTPException: _malformed})
 
 
@@ -164,6 +170,38 @@ class _RestApi:
             return json_tensors.request_inputs(request, signature, self._inference.limits)
 
         return self._inference.predict(target, signature_name, inputs, context, output_filter, growth)
+
+    async def infer(self, request: Request) -> Response:
+        length = request.headers.get(kserve.LENGTH_HEADER)
+
+        def work(path: dict[str, Any], body: bytes, context: RequestContext) -> Response:
+            asked = kserve.InferRequest(body, length)
+            servable, outputs = self._inference.predict(
+                _target(path),
+                asked.signature_name,
+                partial(asked.arrays, limits=self._inference.limits),
+                context,
+                asked.output_names,
+                json_tensors.GROWTH,
+            )
+            content, headers = asked.answer(servable, outputs)
+            return Response(content, headers={**headers, VERSION_HEADER: str(servable.version)})
+
+        return await self.post(request, work)
+
+    def v2_model(self, path: dict[str, Any]) -> Response:
+        servable = self._inference.find(_target(path))
+        return JSONResponse(kserve.metadata(servable, self._models.stores[servable.name].versions))
+
+    def v2_model_ready(self, path: dict[str, Any]) -> Response:
+        self._inference.find(_target(path))
+        return JSONResponse({"name": path["name"], "ready": True})
+
+    def v2_health(self, path: dict[str, Any]) -> Response:
+        if path["state"] not in ("live", "ready"):
+            raise errors.not_found("/v2/health/live or /v2/health/ready")
+        ready = path["state"] == "live" or all(store.newest is not None for store in self._models.stores.values())
+        return JSONResponse({path["state"]: ready}, 200 if ready else 503)
 
     def on_examples(
         self, path: dict[str, Any], body: bytes, context: RequestContext, kind: Any, to_json: Callable[[Any], bytes]
