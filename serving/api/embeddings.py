@@ -6,7 +6,6 @@
 
 `base64` is that of little-endian values. `dimensions` (Voyage and Cohere: `output_dimension`) cuts the vectors, and
 scales them to their lengths before; a header warns if the model was not trained for it (`Servable.dimensions`).
-
 `output_dtype` is Voyage's; `encoding_format` may name its types, too. No range is learned: of D dimensions
 
 - `int8` has the vector of length 1 times 127 sqrt(D) / 5, rounded, at most 127 in size; `uint8` adds 128.
@@ -40,7 +39,7 @@ _INT8_RANGE = 5.0
 
 def parse_request(body: bytes, is_cohere: bool) -> tuple[Target, dict[str, Any]]:
     """The model, and the request with its texts as a signature's inputs; INVALID_ARGUMENT names a wrong field."""
-    request = json_tensors.parse_object(body)
+    request = {name: value for name, value in json_tensors.parse_object(body).items() if value is not None}
     field = "texts" if is_cohere else "input"
     model, texts = request.get("model"), request.get(field)
     if not isinstance(model, str) or not model:
@@ -51,8 +50,8 @@ def parse_request(body: bytes, is_cohere: bool) -> tuple[Target, dict[str, Any]]
             f"{field} must be a text or a list of at least one text; token ids are not taken, as clients send those of"
             " other vocabularies (LangChain: check_embedding_ctx_length=False)"
         )
-    types = request.get("embedding_types") or ["float"] if is_cohere else [request.get("encoding_format") or "float"]
-    dtype = request.get("output_dtype") or "float"
+    types = request.get("embedding_types", ["float"]) if is_cohere else [request.get("encoding_format", "float")]
+    dtype = request.get("output_dtype", "float")
     for name, values, known in (
         ("embedding_types" if is_cohere else "encoding_format", types, (*_TYPES, _BASE64)),
         ("output_dtype", [dtype], _TYPES),
@@ -63,7 +62,7 @@ def parse_request(body: bytes, is_cohere: bool) -> tuple[Target, dict[str, Any]]
         "model": model,
         # For each type whether it is base64, and what is encoded.
         "types": {name: (name == _BASE64, dtype if name in ("float", _BASE64) else name) for name in types},
-        "dimensions": request.get("output_dimension" if request.get("dimensions") is None else "dimensions"),
+        "dimensions": request.get("dimensions", request.get("output_dimension")),
         "is_cohere": is_cohere,
         json_tensors.COLUMNS: texts,
     }

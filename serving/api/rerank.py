@@ -24,7 +24,7 @@ from serving.api import json_tensors
 from serving.api.embeddings import is_texts
 from serving.middleware.limits import LimitSettings, check_examples, check_rows
 from serving.models.manager import ModelManager, Target
-from serving.models.servable import DEFAULT_SIGNATURE, Servable
+from serving.models.servable import DEFAULT_SIGNATURE
 from serving.protos import SignatureDef
 from serving.scheduling.row_load import load_of
 
@@ -72,7 +72,11 @@ def target_of(request: Mapping[str, Any], models: ModelManager) -> Target:
     """The model that answers; NOT_FOUND, or INVALID_ARGUMENT if it, or not exactly one of those served, can rerank."""
     served = [name for name, store in models.stores.items() if store.newest is not None]
     names = [request["model"]] if request["model"] else served
-    can = [name for name in names if _can(models.get(Target(name)))]
+    can = []
+    for name in names:
+        signature = models.get(Target(name)).signature_defs.get(DEFAULT_SIGNATURE, SignatureDef())
+        if set(signature.inputs) == {"text", "text_pair"} and OUTPUTS[0] in signature.outputs:
+            can.append(name)
     if len(can) > 1:
         raise errors.invalid(f"several models can rerank: {', '.join(can)}; name one in model")
     if not can:
@@ -81,11 +85,6 @@ def target_of(request: Mapping[str, Any], models: ModelManager) -> Target:
             " cross-encoder with `bert-tfx convert FOLDER NEW_VERSION --from hf --to bert-tfx`"
         )
     return Target(can[0])
-
-
-def _can(servable: Servable) -> bool:
-    signature = servable.signature_defs.get(DEFAULT_SIGNATURE, SignatureDef())
-    return set(signature.inputs) == {"text", "text_pair"} and OUTPUTS[0] in signature.outputs
 
 
 def answer(request: Mapping[str, Any], model: str, outputs: Mapping[str, np.ndarray]) -> bytes:

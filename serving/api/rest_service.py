@@ -14,9 +14,8 @@ An available version that says which token masks a word has it as `"mask"`, whic
 
 `/v2` is KServe's V2 (`serving.api.kserve`), but `/v2/embed` and `/v2/rerank`, which are Cohere's.
 
-`POST /v1/embeddings` is OpenAI's, `/v2/embed` Cohere's, for models with the signature `embed`
-(`serving.api.embeddings`); `/v1/rerank`, `/v2/rerank` and `/rerank` are for models of pairs with a number
-(`serving.api.rerank`).
+`POST /v1/embeddings` is OpenAI's, `/v2/embed` Cohere's (`serving.api.embeddings`); `/v1/rerank`, `/v2/rerank` and
+`/rerank` are in `serving.api.rerank`.
 
 The header `X-Model-Version` gives the version that answered, which TensorFlow Serving's JSON lacks.
 

@@ -27,8 +27,6 @@ DEFAULT_SIGNATURE = "serving_default"
 SAVED_MODEL_FILE = "saved_model.pb"
 # Beside the SavedModels of this project: which token a text for `fill_mask` has where one is to be filled in.
 VOCABULARY_SPEC_FILE = "vocab_spec.json"
-# Beside those of a model with vectors: the fields of `bert_keras.saved_model.settings.EmbeddingSettings`.
-CONFIG_FILE = "bert_config.json"
 _MASKS = {"wordpiece": "[MASK]", "byte_bpe": "<mask>", "sentencepiece": "[MASK]"}
 
 
@@ -236,9 +234,9 @@ def _mask_of(path: Path) -> str:
 
 
 def _dimensions_of(path: Path) -> frozenset[int]:
-    try:
-        embedding = json.loads((path / CONFIG_FILE).read_text("utf-8"))["embedding"]
-        return frozenset(embedding["matryoshka_dimensions"])
+    try:  # a field of `bert_keras.saved_model.settings.EmbeddingSettings`
+        config = json.loads((path / "bert_config.json").read_text("utf-8"))
+        return frozenset(config["embedding"]["matryoshka_dimensions"])
     except (OSError, ValueError, KeyError, TypeError):
         return frozenset()
 

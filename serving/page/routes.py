@@ -18,10 +18,7 @@ _FOLDER = Path(__file__).parent
 _FILES = {
     "/": ("index.html", "text/html"),
     "/page.css": ("page.css", "text/css"),
-    **{
-        f"/{name}": (name, "text/javascript")
-        for name in ("page.js", "answers.js", "pairs.js", "scores.js", "signatures.js")
-    },
+    **{f"/{file.name}": (file.name, "text/javascript") for file in _FOLDER.glob("*.js")},
 }
 PATHS = frozenset(_FILES)
 POLICY = "; ".join(

@@ -57,8 +57,7 @@ def read_fine_tuned(path: str, architecture: Architecture, length: int, names: C
             raise InputError(f"{path}: {field} is {fields[field]!r}; supported: {value!r}")
     if problem == "regression" and len(labels) > 1:
         return FineTuned(architecture, why_not=f", since problem_type is {problem}, with {len(labels)} outputs")
-    is_choice = len(labels) > 1 and problem != _MULTI_LABEL
-    activation = read_activation(os.path.dirname(path), fields, is_choice)
+    activation = read_activation(os.path.dirname(path), fields, len(labels) > 1 and problem != _MULTI_LABEL)
     is_pair = activation is not None or any("entail" in label.lower() for label in labels)
     answer = "-labels" if problem == _MULTI_LABEL else "-score" * (len(labels) == 1)
     task = task_of(_TASKS.get(end, f"text{'-pair' * is_pair}{answer}"))

@@ -38,7 +38,6 @@ _SUPPORTED: dict[str, tuple[Any, ...]] = {
     **dict.fromkeys(("query_length", "document_length", "query_expansion", "tokenizer_name_or_path"), ()),
 }
 _HARMLESS = ("max_seq_length", "model_args", "model_kwargs", "backend", "unpad_inputs")
-_CROSS_ENCODER = "CrossEncoder"
 # What a cross-encoder applies to its logits, by torch's names.
 ACTIVATIONS = {"identity": "torch.nn.modules.linear.Identity", "sigmoid": "torch.nn.modules.activation.Sigmoid"}
 # Where `config.json` has it, in `activation_fn` of the first, or before version 4; since 5.4 `_PROMPT_FILE` does.
@@ -66,8 +65,8 @@ def read_embedding(directory: str, positions: int) -> tuple[EmbeddingSettings, t
     kinds = [kind for kind, _ in modules]
     if modules and modules[0][1]:
         raise InputError(f"{path}: path of {kinds[0]} is {modules[0][1]!r}; supported: '', the folder itself")
-    if kinds == ["Transformer"] and _prompt_fields(directory)[1].get("model_type") == _CROSS_ENCODER:
-        return NO_EMBEDDING, _remarks(directory, _CROSS_ENCODER)
+    if kinds == ["Transformer"] and _prompt_fields(directory)[1].get("model_type") == "CrossEncoder":
+        return NO_EMBEDDING, _remarks(directory, "CrossEncoder")
     if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
         return NO_EMBEDDING, (_not_read(directory, f"its modules are {', '.join(kinds) or 'none'}"),)
     pooling_path = os.path.join(directory, modules[1][1], _POOLING_FILE)
@@ -131,7 +130,7 @@ def read_activation(directory: str, fields: dict[str, Any], is_choice: bool) -> 
         InputError: it is another function.
     """
     path, later = _prompt_fields(directory)
-    if later.get("model_type") == _CROSS_ENCODER:
+    if later.get("model_type") == "CrossEncoder":
         function = later.get("activation_fn")
     elif _CONFIG_FIELD in fields or _OLD_FIELD in fields:
         path = os.path.join(directory, "config.json")
