@@ -3,22 +3,16 @@
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Locator, Page, Request, Route, expect
 
 from serving.middleware.security import SecuritySettings
 from serving.server import Server
-from tests.support.serving.running import running, wait_for
+from tests.support.serving.browsing import ATTACK, FOCUSED, LOW_CONTRAST, PAGE_SECONDS, pick, tab_to, type_into
+from tests.support.serving.running import wait_for
 
 TOKEN = "correct-horse-battery-staple"
-ATTACK = "<script>window.ran = 1</script><img src=x onerror='window.ran = 1'>"
-PAGE_SECONDS = 60  # on a machine with other work
-FOCUSED = """() => {
-    const focused = document.activeElement;
-    return focused.labels?.[0]?.textContent ?? focused.getAttribute("aria-label") ?? focused.textContent;
-}"""
 CONFIG = """
 model_config_list {{
   config {{
@@ -48,59 +42,10 @@ def served(tmp_path_factory: pytest.TempPathFactory, push: Callable[[Path, int, 
 
 
 @pytest.fixture
-def open_page(browser: Browser) -> Iterator[Callable[..., Page]]:
-    """`open_page(server, width=360)` opens the page; at the end it must have no errors and no policy violations."""
-    complaints: list[str] = []
-    pages = []
-
-    def open_page(server: Server, width: int = 1200, scheme: Any = "light") -> Page:
-        page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
-        page.set_default_timeout(PAGE_SECONDS * 1000)
-        pages.append(page)
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on("console", lambda message: complaints.append(message.text) if "Policy" in message.text else None)
-        page.goto(f"http://127.0.0.1:{server.rest_port}/")
-        return page
-
-    expect.set_options(timeout=PAGE_SECONDS * 1000)
-    yield open_page
-    for page in pages:
-        page.close()
-    assert complaints == []
-
-
-@pytest.fixture
 def page(served: Server, open_page: Callable[..., Page]) -> Page:
     page = open_page(served)
     expect(page.locator("#signature")).to_have_value("serving_default")
     return page
-
-
-def tab_to(page: Page, name: str) -> None:
-    """Press Tab until the element called `name` has the focus."""
-    for _ in range(60):
-        page.keyboard.press("Tab")
-        if page.evaluate(FOCUSED) == name:
-            return
-    raise AssertionError(f"Tab does not reach {name}")
-
-
-def type_into(page: Page, name: str, text: str) -> None:
-    tab_to(page, name)
-    page.keyboard.press("Control+A")
-    page.keyboard.press("Delete")
-    page.keyboard.insert_text(text)
-
-
-def pick(page: Page, name: str, option: str) -> None:
-    """Choose an option with the arrow keys."""
-    tab_to(page, name)
-    page.keyboard.press("Home")
-    for _ in range(30):
-        if page.evaluate("() => document.activeElement.selectedOptions[0].textContent") == option:
-            return
-        page.keyboard.press("ArrowDown")
-    raise AssertionError(f"{name} has no option {option}")
 
 
 def filled(page: Page) -> Locator:
@@ -270,27 +215,6 @@ def test_the_token_is_asked_for_and_kept_in_memory_only(open_page: Callable[...,
         page.close()
 
 
-LOW_CONTRAST = """() => {
-    const channels = (colour) => colour.match(/[\\d.]+/g).map(Number);
-    const light = (colour) => {
-        const [r, g, b] = channels(colour).map((c) => (c /= 255) <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);
-        return 0.2126 * r + 0.7152 * g + 0.0722 * b;
-    };
-    const behind = (element) => {
-        const colour = getComputedStyle(element).backgroundColor;
-        return channels(colour)[3] === 0 && element.parentElement ? behind(element.parentElement) : colour;
-    };
-    const seen = [...document.body.querySelectorAll("*")].filter((element) => element.checkVisibility() &&
-        (element.value || [...element.childNodes].some((node) => node.nodeType === 3 && node.data.trim())));
-    const ratio = (element) => {
-        const pair = [light(getComputedStyle(element).color), light(behind(element))].sort((a, b) => b - a);
-        return (pair[0] + 0.05) / (pair[1] + 0.05);
-    };
-    return seen.length < 30 ? ["nothing to see"] : seen.filter((element) => ratio(element) < 4.5)
-        .map((element) => `${element.tagName} ${element.textContent}`);
-}"""
-
-
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1200, 360])
 def test_layout_and_contrast(
@@ -341,45 +265,3 @@ def test_polling_does_not_reset_the_form(page: Page) -> None:
         page.wait_for_event("response", lambda response: response.url.endswith("/v1/models"))
     page.wait_for_timeout(500)
     assert page.evaluate("() => document.activeElement.first === true")
-
-
-@pytest.mark.parametrize(("width", "scheme"), [(1200, "light"), (360, "dark")])
-def test_texts_are_compared_and_ranked_where_a_model_can(
-    tmp_path: Path, push: Callable[[Path, int, int], Path], open_page: Callable[..., Page], width: int, scheme: str
-) -> None:
-    from tests.support.serving import toy
-
-    toy.save_pairs(tmp_path / "cross" / "1")
-    (tmp_path / "bert").mkdir()
-    push(tmp_path / "bert", 1, 1)
-    config = 'config {{ name: "{1}" base_path: "{0}/{1}" model_platform: "tensorflow" }}'.format
-    (tmp_path / "models").write_text(f"model_config_list {{ {config(tmp_path, 'bert')} {config(tmp_path, 'cross')} }}")
-    with running(model_config_file=tmp_path / "models") as server:
-        page = open_page(server, width, scheme)
-        expect(page.locator("#vectors-part")).to_be_visible()
-        assert page.locator("#rerank-part").is_hidden()
-        cosines = {"embedding": [[1, 0], [0.8, 0.6], [-2, 0], [0, 0]], "num_tokens": [1] * 4}
-        page.route("**:predict", lambda route: route.fulfill(json={"outputs": cosines}), times=1)
-        type_into(page, "Texts to compare", f"one\ntwo\n{ATTACK}\n" + "long" * 20)
-        page.keyboard.press("Control+Enter")
-        shown = page.get_by_role("region", name="Similarities")
-        numbers = ["1 one1.000.80-1.000.00", "2 two0.801.00-0.800.00", f"3 {ATTACK}-1.00-0.801.000.00"]
-        expect(shown.locator("tbody tr")).to_have_text([*numbers, f"4 {'long' * 20}0.000.000.000.00"])
-        expect(shown.locator("td.heat-4")).to_have_count(5)
-        assert page.evaluate("() => document.documentElement.scrollWidth") <= width
-        assert page.evaluate(LOW_CONTRAST) == []
-        page.unroute("**:predict")
-        type_into(page, "Texts to compare", "abc\nabcde")  # the toy's vectors have one direction
-        page.keyboard.press("Control+Enter")
-        expect(shown.locator("tbody tr")).to_have_text(["1 abc1.001.00", "2 abcde1.001.00"])
-        pick(page, "Ask", "cross, newest version")
-        expect(page.locator("#rerank-part")).to_be_visible()
-        assert page.locator("#vectors-part").is_hidden()
-        type_into(page, "Query", "xy")
-        type_into(page, "Texts to rank", f"ab\n{ATTACK}\nabcdef")
-        page.keyboard.press("Control+Enter")
-        ranked = page.get_by_role("region", name="Ranked texts")
-        expect(ranked.locator("tbody tr")).to_have_text([f"{ATTACK}100.0 %", "abcdef73.1 %", "ab26.9 %"])
-        page.screenshot(path=tmp_path / f"{width}-{scheme}.png", full_page=True)
-        assert page.evaluate("() => document.documentElement.scrollWidth") <= width
-        assert page.evaluate(LOW_CONTRAST) == [] and page.evaluate("() => window.ran") is None
