@@ -17,7 +17,7 @@ scales them to their lengths before; a header warns if the model was not trained
 import base64
 import uuid
 from collections.abc import Container, Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 from starlette.responses import JSONResponse
@@ -69,7 +69,7 @@ def parse_request(body: bytes, is_cohere: bool) -> tuple[Target, dict[str, Any]]
     return Target(model), parsed
 
 
-def is_texts(value: Any) -> bool:
+def is_texts(value: Any) -> TypeGuard[list[str]]:
     """Whether a JSON value is a list of texts, at least one."""
     return isinstance(value, list) and bool(value) and all(isinstance(text, str) for text in value)
 

@@ -56,7 +56,7 @@ def parse_request(body: bytes, limits: LimitSettings) -> dict[str, Any]:
     check_rows(field, [len(texts)], limits)
     context, *encoded = [json_tensors.to_bytes(text) for text in (query, *texts)]
     check_examples(len(context), [len(text) for text in encoded], limits)
-    columns = {"text": np.full(len(texts), context, object), "text_pair": np.array(encoded, object)}
+    columns = {"text": np.array([context] * len(texts), object), "text_pair": np.array(encoded, object)}
     return {
         "model": request.get("model"),
         "bare": field == "texts",

@@ -66,8 +66,8 @@ def read_fine_tuned(path: str, architecture: Architecture, length: int, names: C
     settings = TaskSettings(length, head=function if head.layer else "")
     # Without a word on it, transformers' pipeline and sentence-transformers have a sigmoid for one label.
     if task.kind == "regression":
-        default = "identity" if problem == "regression" else "sigmoid"
-        settings = dataclasses.replace(settings, activation=activation or default)
+        function = activation or ("identity" if problem == "regression" else "sigmoid")
+        settings = dataclasses.replace(settings, activation=function)
     if task.kind == "span":
         length = min(length, _SPAN_LENGTH)
         question = min(settings.max_query_length, length // 4)

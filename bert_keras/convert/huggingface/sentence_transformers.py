@@ -141,7 +141,7 @@ def read_activation(directory: str, fields: dict[str, Any], is_choice: bool) -> 
     if function not in (None, *known):
         remedy = "remove it, and apply it to the scores yourself"
         refuse(path, "the activation of the cross-encoder", function, " or ".join(known), remedy)
-    return known.get(function, "")
+    return known.get(function or "", "")
 
 
 def _remarks(directory: str, kind: str = "SentenceTransformer") -> tuple[str, ...]:

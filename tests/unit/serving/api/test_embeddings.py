@@ -117,10 +117,10 @@ def test_short_vectors_keep_their_length_and_a_header_warns_if_the_model_was_not
 VECTORS = np.random.RandomState(0).normal(0, 1, (5, 64)).astype("float32")
 
 
-def encoded(kind: str, as_base64: bool = False, dimensions: int | None = None) -> Any:
+def encoded(kind: str, as_base64: bool = False, vectors: np.ndarray = VECTORS) -> Any:
     body = {"model": "bert", "input": "a", "encoding_format": "base64" if as_base64 else None, "output_dtype": kind}
-    _, request = embeddings.parse_request(json.dumps({**body, "dimensions": dimensions}).encode(), False)
-    outputs = {"embedding": VECTORS, "num_tokens": np.ones(5, np.int32)}
+    _, request = embeddings.parse_request(json.dumps(body).encode(), False)
+    outputs = {"embedding": vectors, "num_tokens": np.ones(5, np.int32)}
     return [row["embedding"] for row in json.loads(embeddings.answer(request, outputs))["data"]]
 
 
@@ -131,7 +131,8 @@ def test_int8_keeps_directions_and_dot_products() -> None:
     np.testing.assert_allclose(norms, 127 * 8 / 5, rtol=0.01)  # so dot products are cosines
     directions = VECTORS / np.linalg.norm(VECTORS, axis=1, keepdims=True)
     np.testing.assert_allclose((int8 * directions).sum(axis=1) / norms, 1, atol=2e-4)
-    assert np.array(encoded("int8", dimensions=4)).min() >= -127  # one value may have all of the length
+    one = -np.eye(5, 64, dtype="float32")  # all of the length in one value
+    assert np.min(encoded("int8", vectors=one)) == -127 and np.min(encoded("uint8", vectors=one)) == 1
 
 
 def test_binary_is_a_bit_a_dimension_the_first_the_highest() -> None:
