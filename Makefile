@@ -3,7 +3,7 @@
 unexport PYTHONDONTWRITEBYTECODE
 RUN = .venv/bin
 
-.PHONY: help setup demo airflow-demo test test-quick test-debian13 parity lint lock licences audit docs docs-site
+.PHONY: help setup demo airflow-demo test test-quick test-debian13 parity clients lint lock licences audit docs docs-site
 help:           ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## */\t/' | expand -t 16
 setup:          ## make .venv from the hashed lock, if it is not there
@@ -21,6 +21,10 @@ test-debian13:  ## demo and tests on Debian 13, Python 3.13, in a root filesyste
 parity: setup   ## the tests against transformers on torch, in .venv-bench
 	@scripts/setup_bench.sh
 	.venv-bench/bin/python -m pytest -m "not slow" -n 2 --dist loadfile tests/parity $(ARGS)
+clients: setup  ## the server against openai, cohere, kserve, ..., in .venv-clients
+	@scripts/setup_beside.sh clients
+	@scripts/setup_beside.sh old-clients
+	$(RUN)/python -m pytest tests/clients $(ARGS)
 lint: setup     ## ruff, mypy and hadolint
 	$(RUN)/ruff check .
 	$(RUN)/ruff format --check .

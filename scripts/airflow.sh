@@ -12,5 +12,5 @@ if ! command -v mariadbd > /dev/null || ! ls /usr/lib/postgresql/*/bin/initdb > 
     apt-get update -qq
     DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends postgresql mariadb-server > /dev/null
 fi
-scripts/setup_airflow.sh
+scripts/setup_beside.sh airflow
 exec .venv/bin/python -m scripts.airflow_demo "$@"

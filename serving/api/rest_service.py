@@ -12,7 +12,10 @@ A body may be compressed (`Content-Encoding: gzip`); the limit applies to the de
 
 An available version that says which token masks a word has it as `"mask"`, which TensorFlow Serving's status lacks.
 
-`POST /v1/embeddings` is OpenAI's (`serving.api.embeddings`), for models with the signature `embed`.
+`/v2` is KServe's V2 (`serving.api.kserve`), but `/v2/embed` and `/v2/rerank`, which are Cohere's.
+
+`POST /v1/embeddings` is OpenAI's, `/v2/embed` Cohere's (`serving.api.embeddings`); `/v1/rerank`, `/v2/rerank` and
+`/rerank` are in `serving.api.rerank`.
 
 The header `X-Model-Version` gives the version that answered, which TensorFlow Serving's JSON lacks.
 
@@ -32,7 +35,6 @@ from typing import Any, TypeAlias, TypeVar
 
 import anyio
 import grpc
-import numpy as np
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -40,11 +42,11 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from serving import errors
-from serving.api import embeddings, json_tensors
+from serving.api import embeddings, json_tensors, kserve, rerank
 from serving.api.grpc_service import SIGNATURE_DEF_FIELD
-from serving.api.inference import Inference
+from serving.api.inference import Arrays, Inference
 from serving.middleware.limits import PIECE_BYTES, LimitSettings
-from serving.middleware.request_log import failure, name_model
+from serving.middleware.request_log import failure
 from serving.middleware.rest_calls import HELD
 from serving.models.manager import Target
 from serving.models.servable import Servable
@@ -58,7 +60,8 @@ T = TypeVar("T")
 VERSION_HEADER = "X-Model-Version"
 _CLOSE = {"Connection": "close"}
 # Parameters of the path, body, context -> answer, or its coroutine.
-_Work: TypeAlias = Callable[[dict[str, Any], bytes, RequestContext], Response | Awaitable[Response]]
+_Work: TypeAlias = Callable[..., Response | Awaitable[Response]]
+_ToError: TypeAlias = Callable[[int, str], Response]  # from status and message
 # Reading or writing as many bytes keeps the loop for less than a millisecond.
 _SMALL_BYTES = 32 * 1024
 # Threads beyond the queue's capacity, for requests that are refused.
@@ -68,8 +71,14 @@ _SPARE_THREADS = 16
 def rest_app(inference: Inference, queue: QueueSettings, further: Sequence[Route] = ()) -> Starlette:
     """ASGI application; a body larger than `max_request_bytes` is a 413, a late one a 408."""
     api = _RestApi(inference, queue)
-    vectors = partial(api.post, work=api.embeddings, to_error=embeddings.error)
-    routes = [_get("/v1/models", api.list_models), Route("/v1/embeddings", vectors, methods=["POST"])]
+    further_work: dict[str, tuple[_Work, _ToError]] = {
+        "/v1/embeddings": (partial(api.embeddings, is_cohere=False), embeddings.error),
+        "/v2/embed": (partial(api.embeddings, is_cohere=True), embeddings.error),
+        **dict.fromkeys(("/v1/rerank", "/v2/rerank", "/rerank"), (api.rerank, rerank.error)),
+    }
+    routes = [_get("/v1/models", api.list_models)]
+    for path, (work, to_error) in further_work.items():
+        routes.append(Route(path, partial(api.post, work=work, to_error=to_error), methods=["POST"]))
     posted: dict[str, _Work] = {
         "predict": api.predict,
         "classify": partial(api.on_examples, kind=ClassificationRequest, to_json=json_tensors.classifications),
@@ -81,6 +90,10 @@ def rest_app(inference: Inference, queue: QueueSettings, further: Sequence[Route
             for method, work in posted.items()
         ]
         routes += [_get(f"{model}/metadata", api.metadata), _get(model, api.status)]
+    for model in ("/v2/models/{name}", "/v2/models/{name}/versions/{version:int}"):
+        routes += [_get(model, api.v2_model), _get(f"{model}/ready", api.v2_model_ready)]
+        routes.append(Route(f"{model}/infer", api.infer, methods=["POST"]))
+    routes += [_get("/v2", lambda path: JSONResponse(kserve.SERVER)), _get("/v2/health/{state:path}", api.v2_health)]
     return Starlette(routes=[*routes, *further], exception_handlers={HTTPException: _malformed})
 
 
@@ -99,7 +112,7 @@ class _RestApi:
         self,
         request: Request,
         work: _Work,
-        to_error: Callable[[int, str], Response] = _error,
+        to_error: _ToError = _error,
     ) -> Response:
         """Answer with `work`, a coroutine or in a thread, from the path's parameters, the body and the context."""
         context = RequestContext(self._queue.rest_timeout_seconds)
@@ -138,18 +151,32 @@ class _RestApi:
 
     async def predict(self, path: dict[str, Any], body: bytes, context: RequestContext) -> Response:
         request = await self._near(len(body), json_tensors.parse_request, body)
-        return await self._predict(
-            _target(path), request.get("signature_name", ""), request, context, json_tensors.answer
-        )
 
-    async def embeddings(self, path: dict[str, Any], body: bytes, context: RequestContext) -> Response:
-        target, request = await self._near(len(body), embeddings.parse_request, body)
-        if target.name in self._models.stores:
-            name_model(target.name)
-        embeddings.check(target.name, self._models.get(target).signature_defs)
-        return await self._predict(
-            target, embeddings.SIGNATURE, request, context, embeddings.answer, output_filter=embeddings.OUTPUTS
-        )
+        def answer(servable: Servable, outputs: Arrays) -> Response:
+            return _answered(json_tensors.answer(request, outputs), servable.version)
+
+        return await self._predict(_target(path), request.get("signature_name", ""), request, context, answer)
+
+    async def embeddings(self, path: dict[str, Any], body: bytes, context: RequestContext, is_cohere: bool) -> Response:
+        target, request = await self._near(len(body), embeddings.parse_request, body, is_cohere)
+        embeddings.check(target.name, self._inference.find(target).signature_defs)
+
+        def answer(servable: Servable, outputs: Arrays) -> Response:
+            response = _answered(embeddings.answer(request, outputs), servable.version)
+            response.headers.update(embeddings.headers(request, outputs, servable.dimensions))
+            return response
+
+        wanted = embeddings.OUTPUTS, embeddings.GROWTH
+        return await self._predict(target, embeddings.SIGNATURE, request, context, answer, *wanted)
+
+    async def rerank(self, path: dict[str, Any], body: bytes, context: RequestContext) -> Response:
+        request = await self._near(len(body), rerank.parse_request, body, self._inference.limits)
+
+        def answer(servable: Servable, outputs: Arrays) -> Response:
+            return _answered(rerank.answer(request, servable.name, outputs), servable.version)
+
+        target = rerank.target_of(request, self._models)
+        return await self._predict(target, "", request, context, answer, rerank.OUTPUTS)
 
     async def _predict(
         self,
@@ -157,16 +184,49 @@ class _RestApi:
         signature_name: str,
         request: dict[str, Any],
         context: RequestContext,
-        to_json: Callable[..., bytes],
+        to_answer: Callable[[Servable, Arrays], Response],
         output_filter: Sequence[str] = (),
+        growth: int = json_tensors.GROWTH,
     ) -> Response:
-        def inputs(signature: SignatureDef) -> dict[str, np.ndarray]:
+        def inputs(signature: SignatureDef) -> Arrays:
             return json_tensors.request_inputs(request, signature, self._inference.limits)
 
-        asked = target, signature_name, inputs, context, output_filter, json_tensors.GROWTH
+        asked = target, signature_name, inputs, context, output_filter, growth
         servable, job = await self._near(context.size, self._inference.prepare, *asked)
         outputs = await self._inference.run_in_loop(job, context)
-        return _answered(await self._near(job.answer_bytes, to_json, request, outputs), servable.version)
+        return await self._near(job.answer_bytes, to_answer, servable, outputs)
+
+    async def infer(self, request: Request) -> Response:
+        length = request.headers.get(kserve.LENGTH_HEADER)
+
+        def work(path: dict[str, Any], body: bytes, context: RequestContext) -> Response:
+            asked = kserve.InferRequest(body, length)
+            servable, outputs = self._inference.predict(
+                _target(path),
+                asked.signature_name,
+                partial(asked.arrays, limits=self._inference.limits),
+                context,
+                asked.output_names,
+                json_tensors.GROWTH,
+            )
+            content, headers = asked.answer(servable, outputs)
+            return Response(content, headers={**headers, VERSION_HEADER: str(servable.version)})
+
+        return await self.post(request, work)
+
+    def v2_model(self, path: dict[str, Any]) -> Response:
+        servable = self._inference.find(_target(path))
+        return JSONResponse(kserve.metadata(servable, self._models.stores[servable.name].versions))
+
+    def v2_model_ready(self, path: dict[str, Any]) -> Response:
+        self._inference.find(_target(path))
+        return JSONResponse({"name": path["name"], "ready": True})
+
+    def v2_health(self, path: dict[str, Any]) -> Response:
+        if path["state"] not in ("live", "ready"):
+            raise errors.not_found("/v2/health/live or /v2/health/ready")
+        ready = path["state"] == "live" or all(store.newest is not None for store in self._models.stores.values())
+        return JSONResponse({path["state"]: ready}, 200 if ready else 503)
 
     def on_examples(
         self, path: dict[str, Any], body: bytes, context: RequestContext, kind: Any, to_json: Callable[[Any], bytes]
@@ -279,7 +339,7 @@ async def _body(request: Request, limits: LimitSettings, reserve: Callable[[int]
     return unpacked
 
 
-def _refused(error: Exception, to_error: Callable[[int, str], Response]) -> Response:
+def _refused(error: Exception, to_error: _ToError) -> Response:
     reason = errors.from_exception(error)
     if reason.code is grpc.StatusCode.INTERNAL:
         log.error("a request failed: %s", failure(error))

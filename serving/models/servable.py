@@ -43,6 +43,7 @@ class Servable:
 
     Attributes:
         mask: the token that stands for a masked word in a text; "" if the folder does not say it.
+        dimensions: those that vectors of texts may be cut to, as the model was trained for it.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class Servable:
         self.path = path
         self.mask, pad = _special_tokens(path)
         self._pad = pad.encode()
+        self.dimensions = _dimensions_of(path)
         self.signature_defs = dict(signature_defs)
         self._budget = budget_of(min(batching.max_batch_size, most_rows))
         self._sizes = batching.allowed_batch_sizes
@@ -234,6 +236,14 @@ def _special_tokens(path: Path) -> tuple[str, str]:
         return str(tokens.get("mask") or mask), str(tokens.get("pad") or pad)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return "", "[PAD]"  # another program's SavedModel
+
+
+def _dimensions_of(path: Path) -> frozenset[int]:
+    try:  # a field of `bert_keras.saved_model.settings.EmbeddingSettings`
+        config = json.loads((path / "bert_config.json").read_text("utf-8"))
+        return frozenset(config["embedding"]["matryoshka_dimensions"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return frozenset()
 
 
 def _as_array(value: Any) -> np.ndarray:

@@ -1,6 +1,7 @@
 // The page at `/` (serving/page/routes.py): models, masks, and event handlers.
 
 import { $, ask, choose, compare, count, element, latest, lines, say } from "./answers.js";
+import { compareTexts, rankTexts } from "./pairs.js";
 import { scoreTable } from "./scores.js";
 import { callSignature, loadSignatures, showInputs } from "./signatures.js";
 
@@ -126,7 +127,8 @@ function maskTable(mask, tokens, scores, others) {
 
 // --- Events
 
-for (const [id, work] of [["access", loadModels], ["fill", fillMasks], ["call", callSignature]]) {
+const forms = { access: loadModels, fill: fillMasks, vectors: compareTexts, rerank: rankTexts, call: callSignature };
+for (const [id, work] of Object.entries(forms)) {
   $(id).addEventListener("submit", (event) => {
     event.preventDefault();
     work();

@@ -1,4 +1,4 @@
-"""The page at `/`: fill masks, compare versions and call signatures in a browser, over the REST port.
+"""The page at `/`: fill masks, compare and rank texts, compare versions and call signatures, over the REST port.
 
 Its files lie in this folder: no build step, no external resources. They hold no secret and need no token, because a
 browser could not send one for them; the page requests `/v1/models` with the token that its user enters, which stays in
@@ -18,7 +18,7 @@ _FOLDER = Path(__file__).parent
 _FILES = {
     "/": ("index.html", "text/html"),
     "/page.css": ("page.css", "text/css"),
-    **{f"/{name}": (name, "text/javascript") for name in ("page.js", "answers.js", "scores.js", "signatures.js")},
+    **{f"/{file.name}": (file.name, "text/javascript") for file in _FOLDER.glob("*.js")},
 }
 PATHS = frozenset(_FILES)
 POLICY = "; ".join(

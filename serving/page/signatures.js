@@ -1,6 +1,7 @@
 // Calls any signature: a form made from its metadata, and its outputs.
 
 import { $, ask, choose, compare, count, element, latest, lines, say, scrolled } from "./answers.js";
+import { showPairForms } from "./pairs.js";
 import { together } from "./scores.js";
 
 const CALL_OF_METHOD = { "tensorflow/serving/classify": "classify", "tensorflow/serving/regress": "regress" };
@@ -29,6 +30,7 @@ export function loadSignatures() {
     const names = Object.keys(signatures).filter((name) => !name.startsWith("__")).sort();
     // A classifier fills no masks; without metadata the form stays.
     $("fill-part").hidden = names.length > 0 && !names.includes("fill_mask");
+    showPairForms(signatures);
     $("signature").replaceChildren(...names.map((name) => element("option", { value: name }, name)));
     choose($("signature"), before);
     showInputs();

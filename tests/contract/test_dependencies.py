@@ -99,6 +99,8 @@ def test_no_lock_is_stale(lock):
 def test_every_lock_is_hashed_and_names_no_index():
     assert [p.name for p in LOCKS] == [
         "airflow-py311.txt",
+        "clients-py311.txt",
+        "old-clients-py311.txt",
         "py311.txt",
         "py312.txt",
         "py313-gpu.txt",

@@ -24,7 +24,7 @@ BERT_TFX = ROOT / ".venv" / "bin" / "bert-tfx"
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(7200),
-    pytest.mark.skipif(not AIRFLOW.exists(), reason="no .venv-airflow (scripts/setup_airflow.sh)"),
+    pytest.mark.skipif(not AIRFLOW.exists(), reason="no .venv-airflow (scripts/setup_beside.sh airflow)"),
     pytest.mark.skipif(shutil.which("mariadbd") is None, reason="no mariadbd (apt install mariadb-server)"),
 ]
 SETTINGS = set_words(SMALL)

@@ -55,7 +55,7 @@ def run_night(request, tmp_path):
         yield run_dir, run_locally
         return
     if not AIRFLOW.exists() or shutil.which("mariadbd") is None:
-        pytest.skip("no .venv-airflow (scripts/setup_airflow.sh) or no mariadbd (apt install mariadb-server)")
+        pytest.skip("no .venv-airflow (scripts/setup_beside.sh airflow) or no mariadbd (apt install mariadb-server)")
     dags = tmp_path / "dags"
     with airflow_stack(tmp_path / "airflow", dags) as environ, pytest.MonkeyPatch.context() as monkeypatch:
         for name in ("BERT_TFX_METADATA_URI", "BERT_TFX_METADATA_PASSWORD"):

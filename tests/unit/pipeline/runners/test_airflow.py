@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[4]
 PYTHON = Path(os.environ.get("BERT_TFX_AIRFLOW_PYTHON", ROOT / ".venv-airflow" / "bin" / "python"))
 pytestmark = [
     pytest.mark.programs,
-    pytest.mark.skipif(not PYTHON.exists(), reason="no .venv-airflow (scripts/setup_airflow.sh)"),
+    pytest.mark.skipif(not PYTHON.exists(), reason="no .venv-airflow (scripts/setup_beside.sh airflow)"),
 ]
 NODES = {"CorpusGen": [], "ImportSchemaGen": [], "VocabGen": ["CorpusGen"], "Trainer": ["VocabGen", "CorpusGen"]}
 PRETRAIN = AirflowPlan(

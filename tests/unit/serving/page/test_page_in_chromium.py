@@ -3,22 +3,16 @@
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Locator, Page, Request, Route, expect
 
 from serving.middleware.security import SecuritySettings
 from serving.server import Server
+from tests.support.serving.browsing import ATTACK, FOCUSED, LOW_CONTRAST, PAGE_SECONDS, pick, tab_to, type_into
 from tests.support.serving.running import wait_for
 
 TOKEN = "correct-horse-battery-staple"
-ATTACK = "<script>window.ran = 1</script><img src=x onerror='window.ran = 1'>"
-PAGE_SECONDS = 60  # on a machine with other work
-FOCUSED = """() => {
-    const focused = document.activeElement;
-    return focused.labels?.[0]?.textContent ?? focused.getAttribute("aria-label") ?? focused.textContent;
-}"""
 CONFIG = """
 model_config_list {{
   config {{
@@ -48,59 +42,10 @@ def served(tmp_path_factory: pytest.TempPathFactory, push: Callable[[Path, int, 
 
 
 @pytest.fixture
-def open_page(browser: Browser) -> Iterator[Callable[..., Page]]:
-    """`open_page(server, width=360)` opens the page; at the end it must have no errors and no policy violations."""
-    complaints: list[str] = []
-    pages = []
-
-    def open_page(server: Server, width: int = 1200, scheme: Any = "light") -> Page:
-        page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
-        page.set_default_timeout(PAGE_SECONDS * 1000)
-        pages.append(page)
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on("console", lambda message: complaints.append(message.text) if "Policy" in message.text else None)
-        page.goto(f"http://127.0.0.1:{server.rest_port}/")
-        return page
-
-    expect.set_options(timeout=PAGE_SECONDS * 1000)
-    yield open_page
-    for page in pages:
-        page.close()
-    assert complaints == []
-
-
-@pytest.fixture
 def page(served: Server, open_page: Callable[..., Page]) -> Page:
     page = open_page(served)
     expect(page.locator("#signature")).to_have_value("serving_default")
     return page
-
-
-def tab_to(page: Page, name: str) -> None:
-    """Press Tab until the element called `name` has the focus."""
-    for _ in range(60):
-        page.keyboard.press("Tab")
-        if page.evaluate(FOCUSED) == name:
-            return
-    raise AssertionError(f"Tab does not reach {name}")
-
-
-def type_into(page: Page, name: str, text: str) -> None:
-    tab_to(page, name)
-    page.keyboard.press("Control+A")
-    page.keyboard.press("Delete")
-    page.keyboard.insert_text(text)
-
-
-def pick(page: Page, name: str, option: str) -> None:
-    """Choose an option with the arrow keys."""
-    tab_to(page, name)
-    page.keyboard.press("Home")
-    for _ in range(30):
-        if page.evaluate("() => document.activeElement.selectedOptions[0].textContent") == option:
-            return
-        page.keyboard.press("ArrowDown")
-    raise AssertionError(f"{name} has no option {option}")
 
 
 def filled(page: Page) -> Locator:
@@ -268,27 +213,6 @@ def test_the_token_is_asked_for_and_kept_in_memory_only(open_page: Callable[...,
         expect(status).to_contain_text("401")
         expect(page.locator("#token")).to_have_value("")
         page.close()
-
-
-LOW_CONTRAST = """() => {
-    const channels = (colour) => colour.match(/[\\d.]+/g).map(Number);
-    const light = (colour) => {
-        const [r, g, b] = channels(colour).map((c) => (c /= 255) <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);
-        return 0.2126 * r + 0.7152 * g + 0.0722 * b;
-    };
-    const behind = (element) => {
-        const colour = getComputedStyle(element).backgroundColor;
-        return channels(colour)[3] === 0 && element.parentElement ? behind(element.parentElement) : colour;
-    };
-    const seen = [...document.body.querySelectorAll("*")].filter((element) => element.checkVisibility() &&
-        (element.value || [...element.childNodes].some((node) => node.nodeType === 3 && node.data.trim())));
-    const ratio = (element) => {
-        const pair = [light(getComputedStyle(element).color), light(behind(element))].sort((a, b) => b - a);
-        return (pair[0] + 0.05) / (pair[1] + 0.05);
-    };
-    return seen.length < 30 ? ["nothing to see"] : seen.filter((element) => ratio(element) < 4.5)
-        .map((element) => `${element.tagName} ${element.textContent}`);
-}"""
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
