@@ -7,4 +7,4 @@ trap 'rm -r "$work"' EXIT
 awk '/^[a-z]/ { wanted = /^tensorflow==/ } wanted' "$1" > "$work/release.txt"
 .uv/bin/uv pip install --quiet --no-deps --require-hashes --python "$2" --target "$work/all" --requirement "$work/release.txt"
 packages=$("$2/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
-(cd "$work/all" && find tensorflow/core -name '*_pb2.py' | tar -c -T - -f -) | tar -x -C "$packages" -f -
+(cd "$work/all" && find tensorflow -name '*_pb2.py' | tar -c -T - -f -) | tar -x -C "$packages" -f -

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import grpc
 import numpy as np
 
 from serving import errors, tensors
@@ -209,11 +210,14 @@ def _tensorflow() -> types.SimpleNamespace:
 
 @functools.cache
 def _imported_tensorflow() -> types.SimpleNamespace:
-    with without_running_tensorflow(keep=True):
-        from tensorflow.core.protobuf import config_pb2
-        from tensorflow.python.client import session
-        from tensorflow.python.framework import errors_impl, importer, load_library, ops
-
+    try:
+        with without_running_tensorflow(keep=True):
+            from tensorflow.core.protobuf import config_pb2
+            from tensorflow.python.client import session
+            from tensorflow.python.framework import errors_impl, importer, load_library, ops
+    except ModuleNotFoundError as error:
+        reason = f"{SAVED_MODEL_FILE} needs TensorFlow, which is not installed ({error}); convert the model --to onnx"
+        raise errors.ServingError(grpc.StatusCode.FAILED_PRECONDITION, reason) from error
     text = importlib.util.find_spec("tensorflow_text")
     for folder in (text and text.submodule_search_locations) or ():
         for library in sorted(Path(folder, "python", "ops").glob("*.so")):
