@@ -244,16 +244,33 @@ def _session(meta_graph: MetaGraphDef, path: Path) -> Any:
     config.experimental.disable_thread_spinning = True
     session = tf.session.Session(graph=graph, config=config)
     try:
-        saver = meta_graph.saver_def
+        saver, fetches, feeds = meta_graph.saver_def, [], {}
         if saver.restore_op_name:
-            session.run(saver.restore_op_name, {saver.filename_tensor_name: str(path / "variables" / "variables")})
+            fetches.append(saver.restore_op_name)
+            feeds[saver.filename_tensor_name] = str(path / "variables" / "variables")
         if INIT_SIGNATURE in meta_graph.signature_def:
-            assets = {file.tensor_info.name: str(path / "assets" / file.filename) for file in meta_graph.asset_file_def}
-            session.run(meta_graph.signature_def[INIT_SIGNATURE].outputs[INIT_SIGNATURE].name, assets)
+            init = graph.as_graph_element(meta_graph.signature_def[INIT_SIGNATURE].outputs[INIT_SIGNATURE].name)
+            init = getattr(init, "op", init)
+            if fetches and _reads_variables(init):
+                session.run(fetches.pop(), feeds)
+            fetches.append(init)
+            feeds |= {file.tensor_info.name: str(path / "assets" / file.filename) for file in meta_graph.asset_file_def}
+        # Together: the graph is prepared once.
+        session.run(fetches, feeds)
     except BaseException:
         session.close()
         raise
     return session
+
+
+def _reads_variables(operation: Any) -> bool:
+    """Whether a variable is among what an operation needs."""
+    seen, pending = set(), [operation]
+    while pending:
+        if (needed := pending.pop()) not in seen:
+            seen.add(needed)
+            pending += [*needed.control_inputs, *(tensor.op for tensor in needed.inputs)]
+    return any(needed.type in ("VarHandleOp", "VariableV2") for needed in seen)
 
 
 def _mask_of(path: Path) -> str:
