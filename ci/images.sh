@@ -34,7 +34,7 @@ chmod 755 "$store/boot"
 buildah copy --quiet "$beam" "$store/boot" /opt/apache/beam/boot
 buildah commit --quiet --rm "$beam" localhost/beam
 
-for target in worker pipeline; do
+for target in worker pipeline serve; do
     buildah bud --quiet --layers --isolation chroot --volume "$certificates:/run/certificates.crt:ro" \
         --ignorefile docker/Dockerfile.dockerignore --file docker/Dockerfile --target $target \
         --build-arg BASE=localhost/debian13 --build-arg BEAM_SDK=localhost/beam --tag localhost/bert-tfx-$target .
@@ -54,3 +54,5 @@ in_image pipeline sh -c 'printf "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nwords\n" > 
 in_image pipeline python -c 'import tfx.v1, pipeline.dags.pipeline, serving.server'
 in_image worker sh -c 'test -x /opt/apache/beam/boot && test "$RUN_PYTHON_SDK_IN_DEFAULT_ENVIRONMENT" = 1'
 in_image worker python -c 'import apache_beam.runners.worker.sdk_worker_main, components.pretrain_example_gen.transforms'
+in_image serve sh -c 'bert-tfx --help > /dev/null && python -c "import bert_keras.convert.onnx.answers, serving.server" &&
+    ! python -c "import apache_beam" 2> /dev/null && ! python -c "import tensorflow.python" 2> /dev/null'

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Resolves pyproject.toml into one hashed lock for each supported Python, the image's part of the last one, what its GPU
-# image adds, Airflow's, others' clients' and the site's.
+# Resolves pyproject.toml into one hashed lock for each supported Python, the images' parts of the last one, what the
+# GPU's image adds, Airflow's, others' clients' and the site's.
 # Usage: scripts/lock.sh                           (make lock)
 #        scripts/lock.sh PYTHON PLATFORM FILE      one resolution, into FILE
 # No index address is written, so the locks work behind any mirror.
@@ -23,6 +23,8 @@ lock 3.11 x86_64-manylinux_2_28 requirements/py311.txt $EVERYTHING
 lock 3.12 x86_64-manylinux_2_40 requirements/py312.txt $EVERYTHING
 lock 3.13 x86_64-manylinux_2_40 requirements/py313.txt $EVERYTHING
 lock 3.13 x86_64-manylinux_2_40 requirements/py313-image.txt --constraints requirements/py313.txt
+resolve 3.13 x86_64-manylinux_2_40 requirements/py313-serve.txt pyproject.toml --extra serve \
+    --overrides requirements/serve-overrides.txt --constraints requirements/py313.txt
 resolve 3.13 x86_64-manylinux_2_40 requirements/py313-gpu.txt --group gpu --constraints requirements/py313.txt
 resolve 3.11 x86_64-manylinux_2_28 requirements/airflow-py311.txt --group airflow
 resolve 3.11 x86_64-manylinux_2_28 requirements/clients-py311.txt --group clients

@@ -2,6 +2,7 @@
 # Makes .venv from the hashed lock; does nothing when .venv already matches it.
 # Usage: scripts/setup.sh           (the Makefile calls it; BERT_TFX_PYTHON names a Python to use)
 #        scripts/setup.sh image     from the image's lock: without what tests and lint need (docker/Dockerfile calls it)
+#        scripts/setup.sh serve     from the lock of the server alone, with TensorFlow's messages (docker/Dockerfile, too)
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -65,4 +66,5 @@ rm -f "$stamp"
 .uv/bin/uv venv --quiet --clear --python "$(command -v "$python")" .venv
 .uv/bin/uv pip sync --quiet --require-hashes "$lock"
 .uv/bin/uv pip install --quiet --no-deps --no-build-isolation --editable .
+if [ "${1:-}" = serve ]; then scripts/tensorflow_messages.sh "requirements/py$minor.txt" .venv; fi
 echo "$wanted" > "$stamp"

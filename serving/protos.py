@@ -17,7 +17,12 @@ from collections.abc import Iterator
 
 
 @contextlib.contextmanager
-def _without_running_tensorflow() -> Iterator[None]:
+def without_running_tensorflow(keep: bool = False) -> Iterator[None]:
+    """Import modules inside `tensorflow` without its `__init__`, unless that has run.
+
+    Args:
+        keep: whether the modules stay imported, as extensions in C must, which load once.
+    """
     if "tensorflow" in sys.modules:
         yield
         return
@@ -30,11 +35,11 @@ def _without_running_tensorflow() -> Iterator[None]:
     try:
         yield
     finally:
-        for name in [name for name in sys.modules if name.split(".")[0] == "tensorflow"]:
+        for name in ["tensorflow"] if keep else [n for n in sys.modules if n.split(".")[0] == "tensorflow"]:
             del sys.modules[name]
 
 
-with _without_running_tensorflow():
+with without_running_tensorflow():
     from tensorflow.core.example.example_pb2 import Example
     from tensorflow.core.framework import types_pb2
     from tensorflow.core.framework.tensor_pb2 import TensorProto

@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import importlib
 import logging
 import signal
 import sys
@@ -171,10 +170,6 @@ class Server:
 
         If there is no version yet, or none loads, requests are NOT_FOUND.
         """
-        # A thread will import TensorFlow, and that distutils. setuptools' finder of it imports under the lock of all
-        # imports: with another thread's import, both could wait for each other forever. So here, while there is none.
-        with contextlib.suppress(ImportError):
-            importlib.import_module("distutils")
         self.models.start()
         self._grpc.start()
         self._rest_thread.start()

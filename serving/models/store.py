@@ -143,7 +143,7 @@ class ModelStore:
         with self._loading:
             try:
                 kept = {}
-                for version, servable in self._select(self.config.policy):
+                for version, servable in self._select(self.config.policy, early=not self._available):
                     kept[version] = servable
                     self._show({**self._available, version: servable})
                 if kept:
@@ -203,38 +203,45 @@ class ModelStore:
         """The files of engines in a version's folder, the first engine's first."""
         return [name for name in self._engines if (path / name).is_file()]
 
-    def _select(self, policy: VersionPolicy) -> Iterator[tuple[int, Servable]]:
-        """Versions on disk that `policy` selects, highest first; loads those that are not available, as needed."""
+    def _select(self, policy: VersionPolicy, early: bool = False) -> Iterator[tuple[int, Servable]]:
+        """Versions on disk that `policy` selects, highest first; loads those that are not available, as needed.
+
+        `early`: nothing is served, so the first answers requests once its warm-up has answered one, still LOADING.
+        """
         on_disk, chosen = self._versions(), 0
         for version in policy.candidates(on_disk):
             if chosen == policy.latest:
                 return
-            if servable := self._available.get(version) or self._load_changed(version, on_disk[version]):
-                chosen += 1
+            if servable := self._available.get(version) or self._load_changed(version, on_disk[version], early):
+                chosen, early = chosen + 1, False
                 yield version, servable
 
-    def _load_changed(self, version: int, path: Path) -> Servable | None:
+    def _load_changed(self, version: int, path: Path, early: bool) -> Servable | None:
         """Load a version, unless the same files failed before."""
         fingerprint = _fingerprint(path)
         if self._failed.get(version) == fingerprint:
             return None
-        loaded = self._load(version, path)
+        loaded = self._load(version, path, early)
         if loaded:
             self._failed.pop(version, None)
         else:
             self._failed[version] = fingerprint
         return loaded
 
-    def _load(self, version: int, path: Path) -> Servable | None:
+    def _load(self, version: int, path: Path, early: bool) -> Servable | None:
         self._status[version] = VersionStatus(version, "LOADING")
         try:
             with self._measured("loading", path):
                 load = self._engines[self._files(path)[0]]
                 servable = load(self.name, version, path, self._batching)
             with self._measured("warm-up", path):
-                _warm_up(servable)
+                for _ in _warm_up(servable):
+                    if early:
+                        self._available = {version: servable}
         except Exception as error:
             reason = errors.from_exception(error)
+            if early:
+                self._available = {}
             self._status[version] = VersionStatus(version, "END", reason.code, str(reason))
             serving = "nothing is served" if self.newest is None else f"version {self.newest} keeps serving"
             log.error("%s version %d in %s failed to load, %s: %s", self.name, version, path, serving, reason)
@@ -248,9 +255,10 @@ class ModelStore:
         for version in set(self._available) - set(servables):
             self._status[version] = VersionStatus(version, "UNLOADING")
             self._garbage = True
-        for version in set(servables) - set(self._available):
-            self._status[version] = VersionStatus(version, "AVAILABLE")
-            log.info("%s version %d is available", self.name, version)
+        for version in servables:
+            if self._status[version].state != "AVAILABLE":
+                self._status[version] = VersionStatus(version, "AVAILABLE")
+                log.info("%s version %d is available", self.name, version)
         self._available = dict(servables)
 
     def _ended(self, version: int) -> None:
@@ -260,8 +268,11 @@ class ModelStore:
         self._garbage = True
 
 
-def _warm_up(servable: Servable) -> None:
-    """Answer every Predict request recorded with a version once, as TensorFlow Serving does; errors pass through."""
+def _warm_up(servable: Servable) -> Iterator[None]:
+    """Answer every Predict request recorded with a version once, as TensorFlow Serving does; errors pass through.
+
+    Yields after each.
+    """
     path = servable.path / WARMUP_FILE
     for record in _records(path.read_bytes() if path.is_file() else b""):
         log = PredictionLog.FromString(record)
@@ -269,6 +280,7 @@ def _warm_up(servable: Servable) -> None:
             request = log.predict_log.request
             inputs = {name: tensors.to_array(proto) for name, proto in request.inputs.items()}
             servable.predict(request.model_spec.signature_name, inputs, request.output_filter)
+            yield
 
 
 def _records(content: bytes) -> Iterator[bytes]:

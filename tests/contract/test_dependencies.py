@@ -105,6 +105,7 @@ def test_every_lock_is_hashed_and_names_no_index():
         "py312.txt",
         "py313-gpu.txt",
         "py313-image.txt",
+        "py313-serve.txt",
         "py313.txt",
     ]
     for lock in LOCKS:
@@ -112,6 +113,12 @@ def test_every_lock_is_hashed_and_names_no_index():
         assert "://" not in text  # no address: it works with any mirror
         for block in re.split(r"^(?=[a-z0-9])", text, flags=re.MULTILINE)[1:]:
             assert "--hash=sha256:" in block, block
+
+
+def test_the_server_alone_has_none_of_the_pipeline() -> None:
+    tested, server = pins(ROOT / "requirements/py313.txt"), pins(ROOT / "requirements/py313-serve.txt")
+    assert server.items() < tested.items() and len(server) < 50
+    assert not {"tfx", "apache-beam", "tensorflow", "keras", "apache-airflow"} & server.keys()
 
 
 def test_the_image_s_packages_are_a_subset_of_the_tested_ones():

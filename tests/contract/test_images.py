@@ -49,8 +49,12 @@ def test_the_boot_program_is_of_the_locked_beam():
 def test_every_stage_is_on_an_image_that_the_user_names():
     assert STAGES == {
         "beam": "${BEAM_SDK}",
-        "build": "${BASE}",
-        "environment": "${BASE}",
+        "sources": "${BASE}",
+        "build": "sources",
+        "build-serve": "sources",
+        "user": "${BASE}",
+        "serve": "user",
+        "environment": "user",
         "worker": "environment",
         "pipeline": "environment",
         "gpu": "pipeline",
@@ -58,7 +62,7 @@ def test_every_stage_is_on_an_image_that_the_user_names():
 
 
 def test_the_images_run_as_any_user():
-    environment = DOCKERFILE.partition("AS environment")[2].partition("\nFROM")[0]
+    environment = DOCKERFILE.partition("AS user")[2].partition("\nFROM")[0]
     assert "\nUSER 10001:10001\n" in environment
     users = re.findall(r"^USER (.*)$", DOCKERFILE.partition("AS worker")[2], re.MULTILINE)
     assert users == ["0", "10001:10001"]  # the GPU's packages are installed as root
@@ -70,8 +74,9 @@ def test_the_steps_are_those_that_debian13_runs():
     assert "for part in build run test; do inside docker/packages.sh $part; done" in run_there
     assert "inside scripts/setup.sh" in run_there
     runs = [" ".join(words[1:]) for words in INSTRUCTIONS if words[0] == "RUN"]
-    assert runs[:3] == [
+    assert runs[:4] == [
         "/usr/local/lib/bert-tfx/packages.sh build",
         "scripts/setup.sh image && rm -r .uv",
+        "scripts/setup.sh serve && rm -r .uv",
         "/usr/local/lib/bert-tfx/packages.sh run",
     ]

@@ -35,6 +35,7 @@ def checkout(tmp_path):
     shutil.copy(ROOT / "scripts/setup.sh", root / "scripts")
     shutil.copy(ROOT / "pyproject.toml", root)
     program(root / ".uv/bin/uv", f'if [ "$1" = --version ]; then echo "uv {UV_VERSION}"; else echo "$@" >> uv.log; fi')
+    program(root / "scripts/tensorflow_messages.sh", 'echo "messages of $1" >> uv.log')
     (root / ".venv").mkdir()
     return root
 
@@ -86,12 +87,15 @@ def test_the_wrong_pair_is_refused_in_one_line(checkout, tmp_path, minor, glibc)
         ((3, 12, 3), "2.39", [], "py312.txt"),
         ((3, 13, 5), "2.41", [], "py313.txt"),
         ((3, 13, 5), "2.41", ["image"], "py313-image.txt"),
+        ((3, 13, 5), "2.41", ["serve"], "py313-serve.txt"),
     ],
 )
 def test_the_right_pair_gets_its_lock(checkout, tmp_path, version, glibc, arguments, lock):
     result = set_up(checkout, fake_python(tmp_path / "python", version, glibc), *arguments)
     assert result.returncode == 0, result.stderr
-    assert f"pip sync --quiet --require-hashes requirements/{lock}\n" in (checkout / "uv.log").read_text()
+    log = (checkout / "uv.log").read_text()
+    assert f"pip sync --quiet --require-hashes requirements/{lock}\n" in log
+    assert ("messages of requirements/py313.txt" in log) == (arguments == ["serve"])
     # A second call has nothing to do.
     (checkout / "uv.log").unlink()
     assert set_up(checkout, tmp_path / "python", *arguments).stdout == ""

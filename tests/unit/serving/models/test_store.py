@@ -14,6 +14,7 @@ import tensorflow as tf
 from tensorflow_serving.apis import prediction_log_pb2, prediction_service_pb2_grpc
 
 from serving.models.config import ALL_VERSIONS, ModelConfig, VersionPolicy
+from serving.models.servable import GraphServable
 from serving.models.store import WARMUP_FILE, ModelStore
 from tests.support.serving.running import predict_request, running, wait_for
 
@@ -28,13 +29,14 @@ def store_of(base: Path, **options: Any) -> ModelStore:
     return ModelStore(ModelConfig("bert", base), **options)
 
 
-def add_warmup(version: Path, text: bytes) -> None:
-    log = prediction_log_pb2.PredictionLog()
-    log.predict_log.request.model_spec.signature_name = "fill_mask"
-    log.predict_log.request.inputs["text"].CopyFrom(tf.make_tensor_proto([text]))
+def add_warmup(version: Path, *texts: bytes) -> None:
     (version / WARMUP_FILE).parent.mkdir(exist_ok=True)
     with tf.io.TFRecordWriter(str(version / WARMUP_FILE)) as writer:
-        writer.write(log.SerializeToString())
+        for text in texts:
+            log = prediction_log_pb2.PredictionLog()
+            log.predict_log.request.model_spec.signature_name = "fill_mask"
+            log.predict_log.request.inputs["text"].CopyFrom(tf.make_tensor_proto([text]))
+            writer.write(log.SerializeToString())
 
 
 def test_versions_swap_under_load_without_a_failed_or_mixed_answer(tmp_path: Path, push: Push) -> None:
@@ -200,6 +202,25 @@ def test_a_version_serves_only_after_its_warm_up(tmp_path: Path, push: Push) -> 
             assert status.error_message == "no [MASK] in text 0"
             assert status.error_code is grpc.StatusCode.INVALID_ARGUMENT
     assert store.newest == 3
+
+
+@pytest.mark.parametrize(("last", "state"), [(b"a [MASK]", "AVAILABLE"), (b"no mask", "END")])
+def test_where_nothing_is_served_a_version_answers_after_one_request_of_its_warm_up(
+    tmp_path: Path, push: Push, monkeypatch: pytest.MonkeyPatch, last: bytes, state: str
+) -> None:
+    """It is LOADING until it has answered them all."""
+    add_warmup(push(tmp_path, 1, 1), b"[MASK]", last)
+    store, predict = store_of(tmp_path), GraphServable.predict
+    seen: list[tuple[int | None, dict[int, str]]] = []
+
+    def record(*arguments: Any) -> Any:
+        seen.append((store.newest, states(store)))
+        return predict(*arguments)
+
+    monkeypatch.setattr(GraphServable, "predict", record)
+    store.poll()
+    assert seen == [(None, {1: "LOADING"}), (1, {1: "LOADING"})]
+    assert (store.newest, states(store)) == (1 if state == "AVAILABLE" else None, {1: state})
 
 
 def test_rollback_and_a_vanished_folder(tmp_path: Path, push: Push) -> None:
