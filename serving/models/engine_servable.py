@@ -37,8 +37,6 @@ class EngineServable(Servable):
     Args:
         signatures: by name; `inputs` and `outputs` are `Tensors`, `answer` takes the inputs in order and returns the
             outputs by name. ValueError: they cannot be answered. Thread-safe.
-        merges: whether rows are computed independently of each other, so that requests may share a call. int8 models
-            round by the whole call.
     """
 
     def __init__(
@@ -48,7 +46,6 @@ class EngineServable(Servable):
         path: Path,
         signatures: Mapping[str, Any],
         batching: BatchingSettings | None,
-        merges: bool = True,
     ):
         self._signatures, default = signatures, signatures[DEFAULT_SIGNATURE]
         shapes = {key: (of.inputs, of.outputs, "predict") for key, of in signatures.items()}
@@ -57,7 +54,7 @@ class EngineServable(Servable):
                 outputs = {key: default.outputs[of] for key, of in names.items()}
                 shapes[method] = {_EXAMPLES: (object, (-1,))}, outputs, method
         signature_defs = {key: _signature_def(*of) for key, of in shapes.items()}
-        super().__init__(name, version, path, signature_defs, batching, _MOST_ROWS, merges)
+        super().__init__(name, version, path, signature_defs, batching, _MOST_ROWS)
 
     def compute(self, name: str, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         method = name if name in _ON_EXAMPLES and name not in self._signatures else ""

@@ -43,7 +43,6 @@ class Servable:
         signature_defs: the signatures, by name.
         batching: limits of a call.
         most_rows: a further limit for the rows of a call.
-        shares: whether rows of several requests may be computed together.
 
     Attributes:
         mask: the token that stands for a masked word in a text; "" if the folder does not say it.
@@ -58,7 +57,6 @@ class Servable:
         signature_defs: Mapping[str, SignatureDef],
         batching: BatchingSettings | None = None,
         most_rows: int = sys.maxsize,
-        shares: bool = True,
     ):
         batching = batching or BatchingSettings()
         self.name = name
@@ -71,7 +69,7 @@ class Servable:
         self._budget = budget_of(min(batching.max_batch_size, most_rows))
         self._sizes = batching.allowed_batch_sizes
         self._divisible = {key for key, signature in self.signature_defs.items() if can_divide(key, signature)}
-        self._shareable = {key for key in self._divisible if shares and can_share(key, self.signature_defs[key])}
+        self._shareable = {key for key in self._divisible if can_share(key, self.signature_defs[key])}
 
     def signature(self, name: str) -> SignatureDef:
         """The signature called `name` ("" is serving_default); INVALID_ARGUMENT lists the existing ones."""
