@@ -28,7 +28,6 @@ import inspect
 import logging
 import sys
 import time
-import zlib
 from collections.abc import Awaitable, Callable, Sequence
 from functools import cached_property, partial
 from typing import Any, TypeAlias, TypeVar
@@ -45,9 +44,8 @@ from serving import errors
 from serving.api import embeddings, json_tensors, kserve, rerank
 from serving.api.grpc_service import SIGNATURE_DEF_FIELD
 from serving.api.inference import Arrays, Inference
-from serving.middleware.limits import PIECE_BYTES, LimitSettings
 from serving.middleware.request_log import failure
-from serving.middleware.rest_calls import HELD
+from serving.middleware.rest_calls import CLOSE, HELD, read_body
 from serving.models.manager import Target
 from serving.models.servable import Servable
 from serving.models.store import VersionStatus
@@ -58,7 +56,6 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 VERSION_HEADER = "X-Model-Version"
-_CLOSE = {"Connection": "close"}
 # Parameters of the path, body, context -> answer, or its coroutine.
 _Work: TypeAlias = Callable[..., Response | Awaitable[Response]]
 _ToError: TypeAlias = Callable[[int, str], Response]  # from status and message
@@ -118,7 +115,7 @@ class _RestApi:
         context = RequestContext(self._queue.rest_timeout_seconds)
         request.scope[HELD].callback(context.held.close)
         try:
-            body = await _body(request, self._inference.limits, partial(self._inference.reserve, context))
+            body = await read_body(request, self._inference.limits, partial(self._inference.reserve, context))
         except ClientDisconnect:
             return Response(status_code=400)  # never read
         except errors.ServingError as error:
@@ -302,50 +299,13 @@ async def _cancel_when_gone(request: Request, context: RequestContext) -> None:
     context.cancel()
 
 
-async def _body(request: Request, limits: LimitSettings, reserve: Callable[[int], None]) -> bytes:
-    """The body of a request, decompressed; HTTPException if it is too large, late or malformed.
-
-    Memory of large bodies is reserved as they arrive.
-    """
-    coding = request.headers.get("Content-Encoding", "identity").strip().lower()
-    if coding not in ("identity", "gzip", "x-gzip"):
-        raise HTTPException(415, f"Content-Encoding {json_tensors.show(coding)} is not supported; gzip is")
-    too_large = HTTPException(413, f"the request body is larger than {limits.max_request_bytes} bytes")
-    body, free = bytearray(), PIECE_BYTES
-    try:
-        with anyio.fail_after(limits.max_receive_seconds):
-            async for chunk in request.stream():
-                body += chunk
-                if len(body) > limits.max_request_bytes:
-                    raise too_large
-                if len(body) > free:
-                    reserve(len(body) + PIECE_BYTES - free)
-                    free = len(body) + PIECE_BYTES
-    except TimeoutError:
-        late = f"the request body did not arrive in {limits.max_receive_seconds:g} seconds"
-        raise HTTPException(408, late, _CLOSE) from None  # the remainder is not awaited
-    if coding == "identity":
-        return bytes(body)
-    # As in TensorFlow Serving's HTTP server (net_http, evhttp_request.cc).
-    unpacker = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
-    try:
-        unpacked = unpacker.decompress(body, limits.max_request_bytes + 1)
-    except zlib.error:
-        raise HTTPException(400, "the request body is not gzip, contrary to its Content-Encoding") from None
-    if len(unpacked) > limits.max_request_bytes:
-        raise too_large
-    if not unpacker.eof or unpacker.unused_data:
-        raise HTTPException(400, "the request body is not one complete gzip stream")
-    return unpacked
-
-
 def _refused(error: Exception, to_error: _ToError) -> Response:
     reason = errors.from_exception(error)
     if reason.code is grpc.StatusCode.INTERNAL:
         log.error("a request failed: %s", failure(error))
     answer = to_error(reason.http_status, str(reason))
     if reason.code is grpc.StatusCode.UNAVAILABLE:
-        answer.headers.update(_CLOSE)  # so that the client retries on another server
+        answer.headers.update(CLOSE)  # so that the client retries on another server
     return answer
 
 

@@ -1,20 +1,25 @@
-"""REST requests on their way to the application: tokens, a record of each, answers in pieces."""
+"""REST requests on their way to the application: bodies, tokens, a record of each, answers in pieces."""
 
 import contextlib
 import re
 import time
-from collections.abc import Collection, Sequence
+import zlib
+from collections.abc import Callable, Collection, Sequence
 
+import anyio
 import grpc
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from serving.errors import HTTP_STATUS
-from serving.middleware.limits import PIECE_BYTES
+from serving.middleware.limits import PIECE_BYTES, LimitSettings
 from serving.middleware.request_log import Names, Observer, RequestRecord, recorded
 from serving.middleware.security import REFUSAL, Tokens
 
 HELD = "bert_tfx.held"
+CLOSE = {"Connection": "close"}
 # The system takes so many bytes at once, even if the client does not.
 _SMALL_BYTES = 32 * 1024
 # HTTP has fewer codes than gRPC: each status maps to its first code.
@@ -80,9 +85,46 @@ class RestCalls:
         return self._tokens is None or scope["path"] in self._open_paths or self._tokens.accept(values)
 
 
+async def read_body(request: Request, limits: LimitSettings, reserve: Callable[[int], None]) -> bytes:
+    """The body of a request, decompressed; HTTPException if it is too large, late or malformed.
+
+    Memory of large bodies is reserved as they arrive.
+    """
+    coding = request.headers.get("Content-Encoding", "identity").strip().lower()
+    if coding not in ("identity", "gzip", "x-gzip"):
+        raise HTTPException(415, f"Content-Encoding {coding[:80]!a} is not supported; gzip is")
+    too_large = HTTPException(413, f"the request body is larger than {limits.max_request_bytes} bytes")
+    body, free = bytearray(), PIECE_BYTES
+    try:
+        with anyio.fail_after(limits.max_receive_seconds):
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > limits.max_request_bytes:
+                    raise too_large
+                if len(body) > free:
+                    reserve(len(body) + PIECE_BYTES - free)
+                    free = len(body) + PIECE_BYTES
+    except TimeoutError:
+        late = f"the request body did not arrive in {limits.max_receive_seconds:g} seconds"
+        raise HTTPException(408, late, CLOSE) from None  # the remainder is not awaited
+    if coding == "identity":
+        return bytes(body)
+    # As in TensorFlow Serving's HTTP server (net_http, evhttp_request.cc).
+    unpacker = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
+    try:
+        unpacked = unpacker.decompress(body, limits.max_request_bytes + 1)
+    except zlib.error:
+        raise HTTPException(400, "the request body is not gzip, contrary to its Content-Encoding") from None
+    if len(unpacked) > limits.max_request_bytes:
+        raise too_large
+    if not unpacker.eof or unpacker.unused_data:
+        raise HTTPException(400, "the request body is not one complete gzip stream")
+    return unpacked
+
+
 async def _refuse(scope: Scope, receive: Receive, send: Send) -> None:
     # Closed, because the client may still be sending a body that will not be read.
-    headers = {"WWW-Authenticate": 'Bearer realm="bert-tfx"', "Connection": "close"}
+    headers = {"WWW-Authenticate": 'Bearer realm="bert-tfx"', **CLOSE}
     await JSONResponse({"error": REFUSAL}, 401, headers)(scope, receive, send)
 
 
