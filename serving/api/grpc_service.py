@@ -78,9 +78,10 @@ class PredictionService(PredictionServiceServicer):
         spec = request.model_spec
         with _request_context(context) as asked:
             inputs = _inputs(request, self._inference.limits)
-            servable, outputs = self._inference.predict(
+            servable, job = self._inference.prepare(
                 _target(spec), spec.signature_name, inputs, asked, request.output_filter
             )
+            outputs = self._inference.run(job, asked)
         signature_name = spec.signature_name or DEFAULT_SIGNATURE
         answered = ModelSpec(name=servable.name, version={"value": servable.version}, signature_name=signature_name)
         response = PredictResponse(model_spec=answered)

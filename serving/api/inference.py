@@ -37,6 +37,8 @@ class Inference:
 
     Attributes:
         limits: applied to every request before queueing.
+        run, run_in_loop: the wanted outputs of a job (`Scheduler`).
+        reserve: memory until the end of a request (`Admission`).
     """
 
     def __init__(
@@ -44,33 +46,10 @@ class Inference:
     ):
         self.models = models
         self.limits = limits
-        answer_bytes = _LARGE_ANSWERS * (1 + _COPIES) * limits.max_answer_bytes
-        self._admission = Admission(queue.max_requests, answer_bytes)
-        self._scheduler = Scheduler(batching)
-
-    def predict(
-        self,
-        target: Target,
-        signature_name: str,
-        read_inputs: Callable[[SignatureDef], Arrays],
-        context: RequestContext,
-        output_filter: Sequence[str] = (),
-        growth: int = 1,
-    ) -> tuple[Servable, Arrays]:
-        """The servable that computes all of the answer, and the wanted outputs.
-
-        Args:
-            signature_name: "" means serving_default.
-            read_inputs: reads the request's arrays, in the dtypes of the signature.
-            output_filter: names of the wanted outputs; empty for all.
-            growth: size of the answer as sent, relative to its arrays.
-
-        Raises:
-            ServingError: NOT_FOUND, INVALID_ARGUMENT, RESOURCE_EXHAUSTED, UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED,
-                or the code of the graph's error.
-        """
-        servable, job = self.prepare(target, signature_name, read_inputs, context, output_filter, growth)
-        return servable, self._scheduler.run(job, context)
+        memory = _LARGE_ANSWERS * (1 + _COPIES) * limits.max_answer_bytes
+        self._admission, self._scheduler = Admission(queue.max_requests, memory), Scheduler(batching)
+        self.reserve = self._admission.reserve
+        self.run, self.run_in_loop = self._scheduler.run, self._scheduler.run_in_loop
 
     def prepare(
         self,
@@ -81,32 +60,34 @@ class Inference:
         output_filter: Sequence[str] = (),
         growth: int = 1,
     ) -> tuple[Servable, Job]:
-        """The part of `predict` before anything is computed; `run_in_loop` computes."""
+        """The servable that computes all of the answer, and the job, for `run` or `run_in_loop`.
+
+        Args:
+            signature_name: "" means serving_default.
+            read_inputs: reads the request's arrays, in the dtypes of the signature.
+            output_filter: names of the wanted outputs; empty for all.
+            growth: size of the answer as sent, relative to its arrays.
+
+        Raises:
+            ServingError: NOT_FOUND, INVALID_ARGUMENT, RESOURCE_EXHAUSTED, UNAVAILABLE.
+        """
         self._admission.admit(context)
         # Kept loaded until it has answered, whatever versions are swapped meanwhile.
         servable = self.find(target, signature_name)
         inputs = read_inputs(servable.signature(signature_name))
         return servable, self._prepare(servable, signature_name, inputs, context, output_filter, growth)
 
-    async def run_in_loop(self, job: Job, context: RequestContext) -> Arrays:
-        """The wanted outputs; errors as in `predict`."""
-        return await self._scheduler.run_in_loop(job, context)
-
     def on_examples(self, request: Any, target_of: Callable[[ModelSpec], Target], context: RequestContext) -> Any:
-        """Answer one Classify, Regress or MultiInference; errors as in `predict`."""
+        """Answer one Classify, Regress or MultiInference; errors as in `prepare` and `run`."""
 
         def get(spec: ModelSpec) -> Servable:
             return self.find(target_of(spec), spec.signature_name)
 
         def run(servable: Servable, signature_name: str, inputs: Mapping[str, np.ndarray]) -> Arrays:
-            return self._scheduler.run(self._prepare(servable, signature_name, inputs, context), context)
+            return self.run(self._prepare(servable, signature_name, inputs, context), context)
 
         self._admission.admit(context)
         return classify.answer(request, get, run, self.limits)
-
-    def reserve(self, context: RequestContext, size: int) -> None:
-        """Reserve `size` bytes of memory until the end of the request; RESOURCE_EXHAUSTED if fewer are free."""
-        self._admission.reserve(context, size)
 
     def find(self, target: Target, signature_name: str = "") -> Servable:
         """Servable for a request, noted in the request's record; NOT_FOUND, INVALID_ARGUMENT."""

@@ -119,7 +119,9 @@ class _RestApi:
         except ClientDisconnect:
             return Response(status_code=400)  # never read
         except errors.ServingError as error:
-            return _refused(error, to_error)
+            answer = _refused(error, to_error)
+            answer.headers.update(CLOSE)  # the remainder is not awaited
+            return answer
         except HTTPException as error:
             answer = to_error(error.status_code, error.detail)
             answer.headers.update(error.headers or {})
@@ -152,7 +154,9 @@ class _RestApi:
         def answer(servable: Servable, outputs: Arrays) -> Response:
             return _answered(json_tensors.answer(request, outputs), servable.version)
 
-        return await self._predict(_target(path), request.get("signature_name", ""), request, context, answer)
+        return await self._predict(
+            _target(path), request.get("signature_name", ""), self._read(request), context, answer
+        )
 
     async def embeddings(self, path: dict[str, Any], body: bytes, context: RequestContext, is_cohere: bool) -> Response:
         target, request = await self._near(len(body), embeddings.parse_request, body, is_cohere)
@@ -164,7 +168,7 @@ class _RestApi:
             return response
 
         wanted = embeddings.OUTPUTS, embeddings.GROWTH
-        return await self._predict(target, embeddings.SIGNATURE, request, context, answer, *wanted)
+        return await self._predict(target, embeddings.SIGNATURE, self._read(request), context, answer, *wanted)
 
     async def rerank(self, path: dict[str, Any], body: bytes, context: RequestContext) -> Response:
         request = await self._near(len(body), rerank.parse_request, body, self._inference.limits)
@@ -173,22 +177,22 @@ class _RestApi:
             return _answered(rerank.answer(request, servable.name, outputs), servable.version)
 
         target = rerank.target_of(request, self._models)
-        return await self._predict(target, "", request, context, answer, rerank.OUTPUTS)
+        return await self._predict(target, "", self._read(request), context, answer, rerank.OUTPUTS)
+
+    def _read(self, request: dict[str, Any]) -> Callable[[SignatureDef], Arrays]:
+        return partial(json_tensors.request_inputs, request, limits=self._inference.limits)
 
     async def _predict(
         self,
         target: Target,
         signature_name: str,
-        request: dict[str, Any],
+        read_inputs: Callable[[SignatureDef], Arrays],
         context: RequestContext,
         to_answer: Callable[[Servable, Arrays], Response],
         output_filter: Sequence[str] = (),
         growth: int = json_tensors.GROWTH,
     ) -> Response:
-        def inputs(signature: SignatureDef) -> Arrays:
-            return json_tensors.request_inputs(request, signature, self._inference.limits)
-
-        asked = target, signature_name, inputs, context, output_filter, growth
+        asked = target, signature_name, read_inputs, context, output_filter, growth
         servable, job = await self._near(context.size, self._inference.prepare, *asked)
         outputs = await self._inference.run_in_loop(job, context)
         return await self._near(job.answer_bytes, to_answer, servable, outputs)
@@ -196,18 +200,15 @@ class _RestApi:
     async def infer(self, request: Request) -> Response:
         length = request.headers.get(kserve.LENGTH_HEADER)
 
-        def work(path: dict[str, Any], body: bytes, context: RequestContext) -> Response:
-            asked = kserve.InferRequest(body, length)
-            servable, outputs = self._inference.predict(
-                _target(path),
-                asked.signature_name,
-                partial(asked.arrays, limits=self._inference.limits),
-                context,
-                asked.output_names,
-                json_tensors.GROWTH,
-            )
-            content, headers = asked.answer(servable, outputs)
-            return Response(content, headers={**headers, VERSION_HEADER: str(servable.version)})
+        async def work(path: dict[str, Any], body: bytes, context: RequestContext) -> Response:
+            asked = await self._near(len(body), kserve.InferRequest, body, length)
+
+            def answer(servable: Servable, outputs: Arrays) -> Response:
+                content, headers = asked.answer(servable, outputs)
+                return Response(content, headers={**headers, VERSION_HEADER: str(servable.version)})
+
+            read = partial(asked.arrays, limits=self._inference.limits)
+            return await self._predict(_target(path), asked.signature_name, read, context, answer, asked.output_names)
 
         return await self.post(request, work)
 

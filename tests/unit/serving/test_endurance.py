@@ -75,7 +75,7 @@ def test_requests_of_60_clients_that_left_take_no_more_than_the_calls_under_way(
 
 
 def test_a_reader_of_a_megabyte_a_second_gets_22_megabytes_while_the_server_drains(process: Any) -> None:
-    rows = 1400
+    rows = 1570
     body = json.dumps({"inputs": ["a " * 500] * rows, "signature_name": "sequence"}).encode()
     head = f"POST {process.PATH} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
     with socket.create_connection(("127.0.0.1", process.rest_port), timeout=PATIENCE) as connection:

@@ -123,7 +123,7 @@ def test_probes_are_answered_while_requests_hold_all_threads(pushed: Path, monke
         gate("any")
         raise ServingError(grpc.StatusCode.UNAVAILABLE, "held")
 
-    for method in ("predict", "on_examples"):
+    for method in ("prepare", "on_examples"):
         monkeypatch.setattr(server.inference, method, refuse)
     rest = f"http://127.0.0.1:{server.rest_port}/v1/models"
     with ThreadPoolExecutor(threads) as pool, grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}") as channel:
