@@ -1,5 +1,6 @@
 """Idle connections are closed in time and do not delay other clients."""
 
+import contextlib
 import itertools
 import resource
 import socket
@@ -99,6 +100,23 @@ def test_a_slow_request_head_times_out(process: Any) -> None:
                 break
             assert time.monotonic() - began < 240, "waited in vain"
         assert is_closed(connection) and time.monotonic() - began > HEAD_SECONDS - 0.5
+
+
+@pytest.mark.parametrize(
+    "begin", [b"A: ", b"Transfer-Encoding: chunked\r\n\r\n1\r\n \r\n0\r\nA: "], ids=["head", "trailer"]
+)
+def test_an_endless_head_is_refused_after_64_kilobytes(process: Any, begin: bytes) -> None:
+    sent = 0
+    with (
+        socket.create_connection(("127.0.0.1", process.rest_port), timeout=120) as connection,
+        contextlib.suppress(OSError),
+    ):
+        connection.sendall(b"POST /v1/models/bert:predict HTTP/1.1\r\nHost: localhost\r\n" + begin)
+        while not is_closed(connection):
+            connection.sendall(b"a" * 10_000)
+            sent += 10_000
+            time.sleep(0.02)
+            assert sent < 2_000_000, "neither refused nor closed"
 
 
 def test_an_idle_client_is_answered(process: Any) -> None:
