@@ -19,8 +19,8 @@ BFLOAT16, _QUANTIZED = "bfloat16", "onnx.quant.pre_process"
 _MOST_ROWS = 32
 # Threads of one call; more do not help a short text.
 _MOST_CORES = 4
-# Sequences are padded to a multiple: OpenVINO prepares and caches its operations for each shape.
-_LENGTH_STEP = 8
+# Sequences are padded to a multiple: OpenVINO compiles operations for each shape and keeps them (decision 54).
+_LENGTH_STEP = 16
 
 
 class Network:
@@ -28,7 +28,7 @@ class Network:
 
     Args:
         directory: the folder.
-        cores: calls at a time, each on a core of its own; a call that finds no other under way uses several.
+        cores: calls at a time, each on a core of its own; a float32 call that finds no other under way uses several.
 
     Raises:
         InputError: the file is damaged, or was quantized for ONNX Runtime.
@@ -42,6 +42,8 @@ class Network:
         int8 = os.path.join(directory, INT8_FILE)
         path = int8 if os.path.exists(int8) else os.path.join(directory, MODEL_FILE)
         self._core, self._cores = openvino.Core(), cores
+        # Threads cost an int8 call more processor time than it has to divide.
+        self._threads = 1 if path == int8 else min(cores, _MOST_CORES)
         try:
             self.model = self._core.read_model(path)
         except RuntimeError as error:
@@ -72,7 +74,7 @@ class Network:
         feed = {name: np.pad(value, padding) for name, value in feed.items()}
         with self._lock:
             self._calls += 1
-            graph = self._graph(names, min(self._cores, _MOST_CORES) if self._calls == 1 else 1)
+            graph = self._graph(names, self._threads if self._calls == 1 else 1)
         try:
             request = graph.create_infer_request()
             parts = []
