@@ -42,6 +42,7 @@ def without_running_tensorflow(keep: bool = False) -> Iterator[None]:
 with without_running_tensorflow():
     from tensorflow.core.example.example_pb2 import Example
     from tensorflow.core.framework import types_pb2
+    from tensorflow.core.framework.function_pb2 import FunctionDef
     from tensorflow.core.framework.tensor_pb2 import TensorProto
     from tensorflow.core.protobuf.meta_graph_pb2 import MetaGraphDef, SignatureDef, TensorInfo
     from tensorflow.core.protobuf.saved_model_pb2 import SavedModel

@@ -20,7 +20,7 @@ import grpc
 import numpy as np
 
 from serving import errors, tensors
-from serving.protos import MetaGraphDef, SavedModel, SignatureDef, without_running_tensorflow
+from serving.protos import FunctionDef, MetaGraphDef, SavedModel, SignatureDef, without_running_tensorflow
 from serving.scheduling.batching_parameters import BatchingSettings
 from serving.scheduling.jobs import Job
 from serving.scheduling.row_load import answer_bytes, budget_of, can_divide, can_share, check_load, load_of
@@ -164,6 +164,7 @@ class GraphServable(Servable):
         # Also at exit: callables of an open session fail once TensorFlow's modules are gone.
         weakref.finalize(self, self._session.close)
         self._lock = threading.Lock()
+        self._twins = _twins(meta_graph)
         self._callables: dict[str, Callable[..., list[Any]]] = {}
 
     def compute(self, name: str, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -182,6 +183,7 @@ class GraphServable(Servable):
         `Session.make_callable`, which leads to `Session.run`, and with operations that change threads, one text took
         longer (bench_serving.md). The public method takes no `CallableOptions`.
         """
+        name = self._twins.get(name, name)
         if call := self._callables.get(name):
             return call
         with self._lock:
@@ -261,6 +263,28 @@ def _session(meta_graph: MetaGraphDef, path: Path) -> Any:
         session.close()
         raise
     return session
+
+
+def _twins(meta_graph: MetaGraphDef) -> dict[str, str]:
+    """By signature, the first that calls the same function with the same inputs: one prepared graph answers both."""
+    functions = {function.signature.name: function for function in meta_graph.graph_def.library.function}
+    nodes = {node.name: node for node in meta_graph.graph_def.node}
+    first: dict[Any, str] = {}
+    twins = {}
+    for name, signature in sorted(meta_graph.signature_def.items()):
+        called = {info.name.partition(":")[0] for info in signature.outputs.values()}
+        node = nodes[called.pop()] if len(called) == 1 else None
+        if node is None or "f" not in node.attr:
+            continue
+        # The function, which differs by its own name and those of its inputs.
+        body = FunctionDef.FromString(functions[node.attr["f"].func.name].SerializeToString())
+        body.signature.name = ""
+        body.arg_attr.clear()
+        keys = {info.name.partition(":")[0]: ("input", key) for key, info in signature.inputs.items()}
+        outputs = tuple(sorted((key, info.name.partition(":")[2]) for key, info in signature.outputs.items()))
+        inputs = tuple(keys.get(tensor, tensor) for tensor in node.input)
+        twins[name] = first.setdefault((body.SerializeToString(deterministic=True), inputs, outputs), name)
+    return twins
 
 
 def _reads_variables(operation: Any) -> bool:
