@@ -246,19 +246,17 @@ def _session(meta_graph: MetaGraphDef, path: Path) -> Any:
     config.experimental.disable_thread_spinning = True
     session = tf.session.Session(graph=graph, config=config)
     try:
-        saver, fetches, feeds = meta_graph.saver_def, [], {}
+        saver, names, feeds = meta_graph.saver_def, [], {}
         if saver.restore_op_name:
-            fetches.append(saver.restore_op_name)
+            names.append(saver.restore_op_name)
             feeds[saver.filename_tensor_name] = str(path / "variables" / "variables")
         if INIT_SIGNATURE in meta_graph.signature_def:
-            init = graph.as_graph_element(meta_graph.signature_def[INIT_SIGNATURE].outputs[INIT_SIGNATURE].name)
-            init = getattr(init, "op", init)
-            if fetches and _reads_variables(init):
-                session.run(fetches.pop(), feeds)
-            fetches.append(init)
+            names.append(meta_graph.signature_def[INIT_SIGNATURE].outputs[INIT_SIGNATURE].name)
+            if len(names) == 2 and _share_variables([graph.as_graph_element(name.split(":")[0]) for name in names]):
+                session.run(names.pop(0), feeds)
             feeds |= {file.tensor_info.name: str(path / "assets" / file.filename) for file in meta_graph.asset_file_def}
         # Together: the graph is prepared once.
-        session.run(fetches, feeds)
+        session.run(names, feeds)
     except BaseException:
         session.close()
         raise
@@ -287,14 +285,17 @@ def _twins(meta_graph: MetaGraphDef) -> dict[str, str]:
     return twins
 
 
-def _reads_variables(operation: Any) -> bool:
-    """Whether a variable is among what an operation needs."""
-    seen, pending = set(), [operation]
-    while pending:
-        if (needed := pending.pop()) not in seen:
-            seen.add(needed)
-            pending += [*needed.control_inputs, *(tensor.op for tensor in needed.inputs)]
-    return any(needed.type in ("VarHandleOp", "VariableV2") for needed in seen)
+def _share_variables(operations: Sequence[Any]) -> bool:
+    """Whether two operations need the same variable."""
+    needed: list[set[Any]] = []
+    for operation in operations:
+        reached, pending = set(), [operation]
+        while pending:
+            if (current := pending.pop()) not in reached:
+                reached.add(current)
+                pending += [*current.control_inputs, *(tensor.op for tensor in current.inputs)]
+        needed.append({current for current in reached if current.type == "VarHandleOp"})
+    return bool(set.intersection(*needed))
 
 
 def _mask_of(path: Path) -> str:
