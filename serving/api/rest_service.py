@@ -162,14 +162,9 @@ class _RestApi:
 
         def work(path: dict[str, Any], body: bytes, context: RequestContext) -> Response:
             asked = kserve.InferRequest(body, length)
-            servable, outputs = self._inference.predict(
-                _target(path),
-                asked.signature_name,
-                partial(asked.arrays, limits=self._inference.limits),
-                context,
-                asked.output_names,
-                json_tensors.GROWTH,
-            )
+            read = partial(asked.arrays, limits=self._inference.limits)
+            wanted = context, asked.output_names, json_tensors.GROWTH
+            servable, outputs = self._inference.predict(_target(path), asked.signature_name, read, *wanted)
             content, headers = asked.answer(servable, outputs)
             return Response(content, headers={**headers, VERSION_HEADER: str(servable.version)})
 
