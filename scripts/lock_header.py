@@ -14,7 +14,7 @@ def main() -> None:
     # The inputs of scripts/lock.sh; the group `bench` is not locked.
     groups = {name: group for name, group in project["dependency-groups"].items() if name != "bench"}
     resolved = [project["project"][key] for key in ("requires-python", "dependencies", "optional-dependencies")]
-    overrides = (ROOT / "requirements" / "overrides.txt").read_text()
+    overrides = [file.read_text() for file in sorted((ROOT / "requirements").glob("*overrides.txt"))]
     script = (ROOT / "scripts" / "lock.sh").read_text()
     digest = hashlib.sha256(json.dumps([resolved, groups, overrides, script], sort_keys=True).encode())
     print(f"# Made by `make lock`; dependencies {digest.hexdigest()[:16]}")

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 
 
 @contextlib.contextmanager
-def without_running_tensorflow(keep: bool = False) -> Iterator[None]:
+def without_running_tensorflow(keep: bool) -> Iterator[None]:
     """Import modules inside `tensorflow` without its `__init__`, unless that has run.
 
     Args:
@@ -39,9 +39,10 @@ def without_running_tensorflow(keep: bool = False) -> Iterator[None]:
             del sys.modules[name]
 
 
-with without_running_tensorflow():
+with without_running_tensorflow(keep=False):
     from tensorflow.core.example.example_pb2 import Example
     from tensorflow.core.framework import types_pb2
+    from tensorflow.core.framework.function_pb2 import FunctionDef
     from tensorflow.core.framework.tensor_pb2 import TensorProto
     from tensorflow.core.protobuf.meta_graph_pb2 import MetaGraphDef, SignatureDef, TensorInfo
     from tensorflow.core.protobuf.saved_model_pb2 import SavedModel

@@ -33,11 +33,9 @@ _MOST_DIMENSIONS = 32  # NumPy's
 
 
 class InferRequest:
-    """An infer request, read from its body; INVALID_ARGUMENT names a wrong field.
+    """An infer request, read from its body, with the names of a signature and its outputs as in `Inference.predict`.
 
-    Attributes:
-        signature_name: "" means serving_default.
-        output_names: the wanted outputs; empty for all.
+    INVALID_ARGUMENT names a wrong field.
     """
 
     def __init__(self, body: bytes, json_length: str | None):
@@ -51,7 +49,6 @@ class InferRequest:
         self.signature_name = parameters.get("signature_name", "")
         if not isinstance(self.signature_name, str):
             raise errors.invalid("the parameter signature_name must be a string")
-        json_tensors.to_bytes(self.signature_name)  # refuses invalid UTF-8
         self._all_binary = parameters.get("binary_data_output") is True
         self._is_binary = {output["name"]: _parameters(output).get("binary_data") is True for output in outputs}
 
@@ -65,10 +62,10 @@ class InferRequest:
                 raise errors.invalid(f"no input {json_tensors.show(name)}; expected: {expected}")
             if not isinstance(shape, list) or not all(type(size) is int and size >= 0 for size in shape):
                 raise errors.invalid(f"input {name}: shape must be a list of sizes")
+            check_rows(name, shape, limits)
             # A size of 0 must not hide sizes that NumPy refuses.
             if math.prod(max(size, 1) for size in shape) > limits.max_request_bytes or len(shape) > _MOST_DIMENSIONS:
                 raise errors.invalid(f"input {name}: the shape {json_tensors.show(shape)} is too large")
-            check_rows(name, shape, limits)
             info = signature.inputs[name]
             dtype, expects = tensors.numpy_dtype(info.dtype), _described(name, info)
             if tensor.get("datatype") != expects["datatype"] or not tensors.fits(shape, info):
@@ -96,7 +93,7 @@ class InferRequest:
         """Body of the answer, and its headers."""
         described, parts = [], []
         for name, array in outputs.items():
-            tensor = {"name": name, "datatype": _datatype(array.dtype), "shape": list(array.shape)}
+            tensor: dict[str, Any] = {"name": name, "datatype": _datatype(array.dtype), "shape": list(array.shape)}
             if self._is_binary.get(name, self._all_binary):
                 parts.append(_to_binary(array))
                 tensor["parameters"] = {_BINARY_SIZE: len(parts[-1])}
@@ -140,10 +137,9 @@ def _tensors(request: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
 
 
 def _parameters(value: Mapping[str, Any]) -> dict[str, Any]:
-    parameters = value.get("parameters") or {}
-    if not isinstance(parameters, dict):
-        raise errors.invalid("parameters must be an object")
-    return parameters
+    if isinstance(parameters := value.get("parameters") or {}, dict):
+        return parameters
+    raise errors.invalid("parameters must be an object")
 
 
 def _from_binary(name: str, data: memoryview, count: int, dtype: np.dtype) -> np.ndarray:
@@ -158,9 +154,7 @@ def _from_binary(name: str, data: memoryview, count: int, dtype: np.dtype) -> np
         begin = end
     if begin != len(data) or len(texts) != count:
         raise errors.invalid(f"input {name}: {len(data)} bytes are not {count} texts, each after its length")
-    array = np.empty(count, object)
-    array[:] = texts
-    return array
+    return np.fromiter(texts, object, count)
 
 
 def _to_binary(array: np.ndarray) -> bytes:

@@ -4,13 +4,13 @@ As in TensorFlow Serving, every version has its own session. Everything that bel
 resources of eager functions would not be.
 """
 
+import collections
 import functools
 import importlib.util
 import json
 import sys
 import tempfile
 import threading
-import types
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -20,7 +20,7 @@ import grpc
 import numpy as np
 
 from serving import errors, tensors
-from serving.protos import MetaGraphDef, SavedModel, SignatureDef, without_running_tensorflow
+from serving.protos import FunctionDef, MetaGraphDef, SavedModel, SignatureDef, without_running_tensorflow
 from serving.scheduling.batching_parameters import BatchingSettings
 from serving.scheduling.jobs import Job
 from serving.scheduling.row_load import answer_bytes, budget_of, can_divide, can_share, check_load, load_of
@@ -166,6 +166,7 @@ class GraphServable(Servable):
         # Also at exit: callables of an open session fail once TensorFlow's modules are gone.
         weakref.finalize(self, self._session.close)
         self._lock = threading.Lock()
+        self._twins = _twins(meta_graph)
         self._callables: dict[str, Callable[..., list[Any]]] = {}
 
     def compute(self, name: str, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -184,6 +185,7 @@ class GraphServable(Servable):
         `Session.make_callable`, which leads to `Session.run`, and with operations that change threads, one text took
         longer (bench_serving.md). The public method takes no `CallableOptions`.
         """
+        name = self._twins.get(name, name)
         if call := self._callables.get(name):
             return call
         with self._lock:
@@ -199,9 +201,10 @@ class GraphServable(Servable):
 
 
 _importing = threading.Lock()
+_TensorFlow = collections.namedtuple("_TensorFlow", "config_pb2 session errors_impl importer ops")
 
 
-def _tensorflow() -> types.SimpleNamespace:
+def _tensorflow() -> _TensorFlow:
     """The modules of TensorFlow that a session needs, and TensorFlow Text's ops.
 
     All of TensorFlow takes 4 s of CPU to import, these 0.6 s. Imported when needed: the client and `--help` do without.
@@ -211,7 +214,7 @@ def _tensorflow() -> types.SimpleNamespace:
 
 
 @functools.cache
-def _imported_tensorflow() -> types.SimpleNamespace:
+def _imported_tensorflow() -> _TensorFlow:
     try:
         with without_running_tensorflow(keep=True):
             from tensorflow.core.protobuf import config_pb2
@@ -224,9 +227,7 @@ def _imported_tensorflow() -> types.SimpleNamespace:
     for folder in (text and text.submodule_search_locations) or ():
         for library in sorted(Path(folder, "python", "ops").glob("*.so")):
             load_library.load_op_library(str(library))
-    return types.SimpleNamespace(
-        config_pb2=config_pb2, session=session, errors_impl=errors_impl, importer=importer, ops=ops
-    )
+    return _TensorFlow(config_pb2, session, errors_impl, importer, ops)
 
 
 def _session(meta_graph: MetaGraphDef, path: Path) -> Any:
@@ -246,33 +247,56 @@ def _session(meta_graph: MetaGraphDef, path: Path) -> Any:
     config.experimental.disable_thread_spinning = True
     session = tf.session.Session(graph=graph, config=config)
     try:
-        saver, fetches, feeds = meta_graph.saver_def, [], {}
+        saver, names, feeds = meta_graph.saver_def, [], {}
         if saver.restore_op_name:
-            fetches.append(saver.restore_op_name)
+            names.append(saver.restore_op_name)
             feeds[saver.filename_tensor_name] = str(path / "variables" / "variables")
         if INIT_SIGNATURE in meta_graph.signature_def:
-            init = graph.as_graph_element(meta_graph.signature_def[INIT_SIGNATURE].outputs[INIT_SIGNATURE].name)
-            init = getattr(init, "op", init)
-            if fetches and _reads_variables(init):
-                session.run(fetches.pop(), feeds)
-            fetches.append(init)
+            names.append(meta_graph.signature_def[INIT_SIGNATURE].outputs[INIT_SIGNATURE].name)
+            if len(names) == 2 and _share_variables([graph.as_graph_element(name.split(":")[0]) for name in names]):
+                session.run(names.pop(0), feeds)
             feeds |= {file.tensor_info.name: str(path / "assets" / file.filename) for file in meta_graph.asset_file_def}
         # Together: the graph is prepared once.
-        session.run(fetches, feeds)
+        session.run(names, feeds)
     except BaseException:
         session.close()
         raise
     return session
 
 
-def _reads_variables(operation: Any) -> bool:
-    """Whether a variable is among what an operation needs."""
-    seen, pending = set(), [operation]
-    while pending:
-        if (needed := pending.pop()) not in seen:
-            seen.add(needed)
-            pending += [*needed.control_inputs, *(tensor.op for tensor in needed.inputs)]
-    return any(needed.type in ("VarHandleOp", "VariableV2") for needed in seen)
+def _twins(meta_graph: MetaGraphDef) -> dict[str, str]:
+    """By signature, the first that calls the same function with the same inputs: one prepared graph answers both."""
+    functions = {function.signature.name: function for function in meta_graph.graph_def.library.function}
+    nodes = {node.name: node for node in meta_graph.graph_def.node}
+    first: dict[Any, str] = {}
+    twins = {}
+    for name, signature in sorted(meta_graph.signature_def.items()):
+        called = {info.name.partition(":")[0] for info in signature.outputs.values()}
+        node = nodes[called.pop()] if len(called) == 1 else None
+        if node is None or "f" not in node.attr:
+            continue
+        # The function, which differs by its own name and those of its inputs.
+        body = FunctionDef.FromString(functions[node.attr["f"].func.name].SerializeToString())
+        body.signature.name = ""
+        body.arg_attr.clear()
+        keys = {info.name.partition(":")[0]: ("input", key) for key, info in signature.inputs.items()}
+        outputs = tuple(sorted((key, info.name.partition(":")[2]) for key, info in signature.outputs.items()))
+        inputs = tuple(keys.get(tensor, tensor) for tensor in node.input)
+        twins[name] = first.setdefault((body.SerializeToString(deterministic=True), inputs, outputs), name)
+    return twins
+
+
+def _share_variables(operations: Sequence[Any]) -> bool:
+    """Whether two operations need the same variable."""
+    needed: list[set[Any]] = []
+    for operation in operations:
+        reached, pending = set(), [operation]
+        while pending:
+            if (current := pending.pop()) not in reached:
+                reached.add(current)
+                pending += [*current.control_inputs, *(tensor.op for tensor in current.inputs)]
+        needed.append({current for current in reached if current.type == "VarHandleOp"})
+    return bool(set.intersection(*needed))
 
 
 def _special_tokens(path: Path) -> tuple[str, str]:

@@ -74,6 +74,62 @@ def test_a_version_without_weights_does_not_get_another_versions(versions: list[
     assert answers(first) == [[0.0, 1.0], [0.0, 1.0]]
 
 
+def test_signatures_of_the_same_function_share_a_prepared_graph(versions: list[Path]) -> None:
+    servable = Servable("m", 1, versions[0])
+    answers(servable), answers(servable, "evaluate")
+    assert list(servable._callables) == ["evaluate"]
+
+
+def test_signatures_that_differ_in_outputs_or_function_do_not(tmp_path: Path) -> None:
+    @tf.function(input_signature=[WORDS])
+    def shout(words: tf.Tensor) -> dict[str, tf.Tensor]:
+        return {"loud": tf.strings.upper(words), "same": words}
+
+    @tf.function(input_signature=[WORDS])
+    def swapped(words: tf.Tensor) -> dict[str, tf.Tensor]:
+        return {"loud": words, "same": tf.strings.upper(words)}
+
+    tf.saved_model.save(tf.Module(), str(tmp_path / "1"), {"serving_default": shout, "swapped": swapped})
+    servable, words = Servable("m", 1, tmp_path / "1"), {"words": np.array([b"a"], object)}
+    assert servable.predict("", words) == {"loud": b"A", "same": b"a"}
+    assert servable.predict("swapped", words) == {"loud": b"a", "same": b"A"}
+
+
+class Counts(tf.saved_model.experimental.TrackableResource):
+    """A table whose initialiser reads a variable."""
+
+    def __init__(self, count: tf.Variable):
+        super().__init__(device="CPU")
+        self.count = count
+
+    def _create_resource(self) -> tf.Tensor:
+        return tf.raw_ops.MutableHashTableV2(shared_name="counts", key_dtype=tf.string, value_dtype=tf.float32)
+
+    def _initialize(self) -> None:
+        tf.raw_ops.LookupTableImportV2(table_handle=self.resource_handle, keys=["a"], values=[self.count])
+
+
+def test_initialisers_that_read_variables_run_after_the_restore(
+    versions: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tf.Module()
+    root.count = tf.Variable(3.0)
+    root.counts = Counts(root.count)
+
+    @tf.function(input_signature=[WORDS])
+    def look_up(words: tf.Tensor) -> dict[str, tf.Tensor]:
+        table = root.counts.resource_handle
+        return {"count": tf.raw_ops.LookupTableFindV2(table_handle=table, keys=words, default_value=0.0)}
+
+    tf.saved_model.save(root, str(tmp_path / "1"), {"serving_default": look_up})
+    run, runs = tf.compat.v1.Session.run, []
+    monkeypatch.setattr(tf.compat.v1.Session, "run", lambda *arguments: runs.append(1) or run(*arguments))
+    servable = Servable("m", 1, tmp_path / "1")
+    assert servable.predict("", {"words": np.array([b"a"], object)})["count"].tolist() == [3.0] and len(runs) == 2
+    Servable("m", 1, versions[0])  # others are initialised together with it
+    assert len(runs) == 3
+
+
 KEPT = """
 import functools, pathlib, sys
 import numpy as np
