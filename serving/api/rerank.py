@@ -8,8 +8,8 @@
     -> [{"index": 1, "score": 0.9, "text": "..."}]                           (text-embeddings-inference)
 
 `serving_default` of a pair model with one number answers, such as a cross-encoder's. A score is the sigmoid of the
-number, with `raw_scores` the number. Without `model` the only served one that can is asked. `usage` is an upper bound:
-the server has no tokenizer.
+number, with `raw_scores` the number. Without `model` the only served one that can is asked. `usage` is an upper bound,
+the bytes: the server has no tokenizer.
 """
 
 import uuid
@@ -26,7 +26,6 @@ from serving.middleware.limits import LimitSettings, check_examples, check_rows
 from serving.models.manager import ModelManager, Target
 from serving.models.servable import DEFAULT_SIGNATURE
 from serving.protos import SignatureDef
-from serving.scheduling.row_load import load_of
 
 OUTPUTS = ("score",)
 _FIELDS = {"documents": ("documents", "return_documents"), "texts": ("texts", "return_text")}
@@ -56,14 +55,13 @@ def parse_request(body: bytes, limits: LimitSettings) -> dict[str, Any]:
     check_rows(field, [len(texts)], limits)
     context, *encoded = [json_tensors.to_bytes(text) for text in (query, *texts)]
     check_examples(len(context), [len(text) for text in encoded], limits)
-    columns = {"text": np.array([context] * len(texts), object), "text_pair": np.array(encoded, object)}
     return {
         "model": request.get("model"),
         "bare": field == "texts",
         "top_n": request.get("top_n"),
         "returned": request.get(returns) and (texts if field == "texts" else [{"text": text} for text in texts]),
         "raw_scores": request.get("raw_scores"),
-        "tokens": sum(load.tokens for load in load_of(columns)),
+        "bytes": sum(len(context) + len(text) for text in encoded),
         json_tensors.COLUMNS: {"text": [query] * len(texts), "text_pair": texts},
     }
 
@@ -102,7 +100,7 @@ def answer(request: Mapping[str, Any], model: str, outputs: Mapping[str, np.ndar
     ]
     if request["bare"]:
         return json_tensors.dumps(results)
-    facts = {"meta": {"api_version": {"version": "2"}}, "usage": {"total_tokens": request["tokens"]}}
+    facts = {"meta": {"api_version": {"version": "2"}}, "usage": {"total_tokens": request["bytes"]}}
     return json_tensors.dumps({"id": str(uuid.uuid4()), "model": model, "results": results, **facts})
 
 
