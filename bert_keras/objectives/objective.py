@@ -24,7 +24,7 @@ class Objective:
             the parts of a batch add up to its loss.
         metrics: dict of sums over any number of examples, floats -> metrics for logs and progress bars, `loss` first.
         whole_batch: whether the sums of an example depend on the other examples, as with negatives from the batch. The
-            training loop then gives `example_sums` the outputs and `weights` of the whole global batch, on each device.
+            training loop then gives `example_sums` the outputs and labels of the whole global batch, on each device.
     """
 
     name: str

@@ -22,6 +22,7 @@ import keras
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from bert_keras.data.array_batches import SEQUENCES
 from bert_keras.data.prefetching import prefetched
 from bert_keras.models.dropout import RandomStates
 from bert_keras.objectives.objective import Objective
@@ -195,8 +196,8 @@ class JaxSteps:
             with self._with_values(trained, state["fixed"], call):
                 outputs, labels = self._model(batch, training=True), batch
             if self._gathers:
-                outputs, weights = (jax.lax.all_gather(x, _AXIS, tiled=True) for x in (outputs, batch["weights"]))
-                labels = {"weights": weights}
+                labels = {name: value for name, value in batch.items() if name not in SEQUENCES}
+                outputs, labels = jax.lax.all_gather((outputs, labels), _AXIS, tiled=True)
             # Each replica has all rows, if gathered; the sums and gradients of the replicas are added later.
             share = self._replicas if self._gathers else 1
             sums = self._objective.example_sums(outputs, labels)

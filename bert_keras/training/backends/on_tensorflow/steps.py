@@ -15,6 +15,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from bert_keras.data.array_batches import SEQUENCES
 from bert_keras.models.dropout import RandomStates
 from bert_keras.objectives.objective import Objective
 from bert_keras.training.backends.devices import COUNTS
@@ -191,8 +192,8 @@ class TensorFlowSteps:
             outputs = self.model(batch, training=True)
             if self._gathers:
                 replica = tf.distribute.get_replica_context()
-                outputs, weights = (replica.all_gather(x, axis=0) for x in (outputs, batch["weights"]))
-                batch = {"weights": weights}
+                outputs = replica.all_gather(outputs, axis=0)
+                batch = {n: replica.all_gather(value, axis=0) for n, value in batch.items() if n not in SEQUENCES}
             sums = self._objective.example_sums(outputs, batch)
             # Each replica has all rows, if gathered; the sums and gradients of the replicas are added later.
             share = replica.num_replicas_in_sync if self._gathers else 1
