@@ -72,11 +72,6 @@ class Teacher:
             raise InputError(f"{directory}: is a model of {what}; a teacher must be fine-tuned for {wanted}")
         elif folder.settings:
             settings = dataclasses.replace(settings, head=folder.settings.head)
-        if task.kind in ("tagging", "span") and tokenizer.__reduce__() != student.known_tokenizer().__reduce__():
-            raise InputError(
-                f"{directory}: has another vocabulary than --init, and answers of {task.name} are learned token by "
-                "token; give a teacher with the student's vocabulary"
-            )
         if settings.max_seq_length > config.max_position_embeddings:
             raise InputError(
                 f"{directory}: has positions for {config.max_position_embeddings} tokens; task.max_seq_length is "
@@ -87,14 +82,21 @@ class Teacher:
         initialize_encoder(model, folder, task)
         return cls(folder, TrainedTask(model, task, settings, tokenizer))
 
-    def arrays(self, split: str, rows: Sequence[TaskRow], batch_size: int) -> dict[str, np.ndarray]:
+    def arrays(self, split: str, rows: Sequence[TaskRow], ids: np.ndarray, batch_size: int) -> dict[str, np.ndarray]:
         """The outputs for a split's rows, as the objective takes them (`bert_keras.objectives.distillation`).
 
+        `ids` are the student's `input_ids`, int32 [N, ..., T].
+
         Raises:
-            InputError: they are not finite: the weights are damaged.
+            InputError: they are not finite: the weights are damaged; or they are of tokens, but of others.
         """
         if split not in self._outputs:
-            outputs, _ = self.trained.outputs(rows, batch_size)
+            outputs, features = self.trained.outputs(rows, batch_size)
+            if self.trained.task.kind in ("tagging", "span") and not np.array_equal(features.arrays["input_ids"], ids):
+                raise InputError(
+                    f"{self.folder.path}: has another vocabulary than --init, and answers of {self.trained.task.name} "
+                    "are learned token by token; give a teacher with the student's vocabulary"
+                )
             by_name = outputs if isinstance(outputs, dict) else {"": outputs}
             if not all(np.isfinite(values).all() for values in by_name.values()):
                 raise InputError(f"{self.folder.path}: answers rows with NaN or infinity; give a teacher that works")

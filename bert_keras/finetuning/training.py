@@ -79,7 +79,10 @@ def fine_tune(
     training = config.training_config(len(np.unique(features[0].row_of[learned])))
     taught: list[Mapping[str, np.ndarray]] = [{}, {}]
     if teacher:
-        taught = [teacher.arrays(*split, config.eval_batch_size) for split in (("train", train), ("eval", held_out))]
+        taught = [
+            teacher.arrays(split, rows, of_split.arrays["input_ids"], config.eval_batch_size)
+            for (split, rows), of_split in zip((("train", train), ("eval", held_out)), features, strict=True)
+        ]
     of_rows, of_held_out = ({**split.arrays, **outputs} for split, outputs in zip(features, taught, strict=True))
     arrays = {name: array[learned] for name, array in of_rows.items()}, of_held_out
     size, learns = init.architecture.embedding_size, (distillation or DistillationSettings()) if teacher else None
