@@ -90,7 +90,7 @@ def _teacher_row(figures: Mapping[str, Any] | None) -> dict[str, str]:
         return {}
     before, costs = figures["scores"][figures["metric"]], figures["costs"]
     cpu, size = (f"{costs['model'][name]:.3g} of {costs['teacher'][name]:.3g}" for name in ("cpu_ms", "megabytes"))
-    share = f", {figures['model'] / before:.1%} of it" if before else ""
+    share = f", {(figures['model'] or 0.0) / before:.1%} of it" if before else ""
     return {"teacher": f"{_figures(figures['scores'])}{share}; {cpu} CPU ms a row, {size} MB of weights"}
 
 
