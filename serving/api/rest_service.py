@@ -12,7 +12,9 @@ A body may be compressed (`Content-Encoding: gzip`); the limit applies to the de
 
 An available version that says which token masks a word has it as `"mask"`, which TensorFlow Serving's status lacks.
 
-`POST /v1/embeddings` is OpenAI's (`serving.api.embeddings`), for models with the signature `embed`.
+`POST /v1/embeddings` is OpenAI's, `/v2/embed` Cohere's, for models with the signature `embed`
+(`serving.api.embeddings`); `/v1/rerank`, `/v2/rerank` and `/rerank` are for models of pairs with a number
+(`serving.api.rerank`).
 
 The header `X-Model-Version` gives the version that answered, which TensorFlow Serving's JSON lacks.
 
@@ -37,7 +39,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from serving import errors
-from serving.api import embeddings, json_tensors
+from serving.api import embeddings, json_tensors, rerank
 from serving.api.grpc_service import SIGNATURE_DEF_FIELD
 from serving.api.inference import Inference
 from serving.middleware.limits import LimitSettings
@@ -56,6 +58,8 @@ VERSION_HEADER = "X-Model-Version"
 _CLOSE = {"Connection": "close"}
 # Parameters of the path, body, context -> answer.
 _Work: TypeAlias = Callable[[dict[str, Any], bytes, RequestContext], Response]
+# Request, outputs -> body.
+_ToJson: TypeAlias = Callable[..., bytes]
 # Threads beyond the queue's capacity, for requests that are refused.
 _SPARE_THREADS = 16
 
@@ -63,8 +67,15 @@ _SPARE_THREADS = 16
 def rest_app(inference: Inference, queue: QueueSettings, further: Sequence[Route] = ()) -> Starlette:
     """ASGI application; a body larger than `max_request_bytes` is a 413, a late one a 408."""
     api = _RestApi(inference, queue)
-    vectors = partial(api.post, work=api.embeddings, to_error=embeddings.error)
-    routes = [_get("/v1/models", api.list_models), Route("/v1/embeddings", vectors, methods=["POST"])]
+    vectors, embed = (partial(api.embeddings, parse=parse, to_json=to_json) for parse, to_json in embeddings.FORMS)
+    further_work = {
+        "/v1/embeddings": (vectors, embeddings.error),
+        "/v2/embed": (embed, rerank.error),
+        **dict.fromkeys(("/v1/rerank", "/v2/rerank", "/rerank"), (api.rerank, rerank.error)),
+    }
+    routes = [_get("/v1/models", api.list_models)]
+    for path, (work, to_error) in further_work.items():
+        routes.append(Route(path, partial(api.post, work=work, to_error=to_error), methods=["POST"]))
     posted: dict[str, _Work] = {
         "predict": api.predict,
         "classify": partial(api.on_examples, kind=ClassificationRequest, to_json=json_tensors.classifications),
@@ -125,14 +136,32 @@ class _RestApi:
         request = json_tensors.parse_request(body)
         return self._predict(_target(path), request.get("signature_name", ""), request, context, json_tensors.answer)
 
-    def embeddings(self, path: dict[str, Any], body: bytes, context: RequestContext) -> Response:
-        target, request = embeddings.parse_request(body)
-        if target.name in self._models.stores:
-            name_model(target.name)
+    def embeddings(
+        self, path: dict[str, Any], body: bytes, context: RequestContext, parse: embeddings.Parse, to_json: _ToJson
+    ) -> Response:
+        target, request = parse(body)
+        self._name(target)
         embeddings.check(target.name, self._models.get(target).signature_defs)
         return self._predict(
-            target, embeddings.SIGNATURE, request, context, embeddings.answer, output_filter=embeddings.OUTPUTS
+            target,
+            embeddings.SIGNATURE,
+            request,
+            context,
+            to_json,
+            embeddings.headers,
+            output_filter=embeddings.OUTPUTS,
+            growth=embeddings.GROWTH,
         )
+
+    def rerank(self, path: dict[str, Any], body: bytes, context: RequestContext) -> Response:
+        request = rerank.parse_request(body, self._inference.limits)
+        target = rerank.target_of(request, self._models)
+        self._name(target)
+        return self._predict(target, "", request, context, rerank.answer, output_filter=rerank.OUTPUTS)
+
+    def _name(self, target: Target) -> None:
+        if target.name in self._models.stores:
+            name_model(target.name)
 
     def _predict(
         self,
@@ -140,16 +169,18 @@ class _RestApi:
         signature_name: str,
         request: dict[str, Any],
         context: RequestContext,
-        to_json: Callable[..., bytes],
-        **options: Any,
+        to_json: _ToJson,
+        headers: Callable[..., dict[str, str]] = lambda *_: {},
+        growth: int = json_tensors.GROWTH,
+        output_filter: Sequence[str] = (),
     ) -> Response:
         def inputs(signature: SignatureDef) -> dict[str, np.ndarray]:
             return json_tensors.request_inputs(request, signature, self._inference.limits)
 
-        servable, outputs = self._inference.predict(
-            target, signature_name, inputs, context, growth=json_tensors.GROWTH, **options
-        )
-        return _answered(to_json(request, outputs), servable.version)
+        servable, outputs = self._inference.predict(target, signature_name, inputs, context, output_filter, growth)
+        response = _answered(to_json(request, outputs), servable.version)
+        response.headers.update(headers(request, outputs, servable.dimensions))
+        return response
 
     def on_examples(
         self, path: dict[str, Any], body: bytes, context: RequestContext, kind: Any, to_json: Callable[[Any], bytes]

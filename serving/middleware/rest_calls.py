@@ -21,6 +21,10 @@ _CODE_OF_HTTP = {status: code for code, status in reversed(HTTP_STATUS.items())}
     413: grpc.StatusCode.RESOURCE_EXHAUSTED,
 }
 _METHODS = {":predict": "Predict", ":classify": "Classify", ":regress": "Regress", "/metadata": "GetModelMetadata"}
+_FURTHER = {
+    **dict.fromkeys(("/v1/embeddings", "/v2/embed"), "Embeddings"),
+    **dict.fromkeys(("/v1/rerank", "/v2/rerank", "/rerank"), "Rerank"),
+}
 _MODEL = re.compile(r"/v1/models/([^/:]+)")
 
 
@@ -80,8 +84,6 @@ async def _refuse(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 def _method(path: str) -> str:
-    if path == "/v1/embeddings":
-        return "Embeddings"
     if not path.startswith("/v1/models/"):
-        return ""
+        return _FURTHER.get(path, "")
     return next((method for end, method in _METHODS.items() if path.endswith(end)), "GetModelStatus")

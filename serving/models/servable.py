@@ -27,6 +27,8 @@ DEFAULT_SIGNATURE = "serving_default"
 SAVED_MODEL_FILE = "saved_model.pb"
 # Beside the SavedModels of this project: which token a text for `fill_mask` has where one is to be filled in.
 VOCABULARY_SPEC_FILE = "vocab_spec.json"
+# Beside those of a model with vectors: the fields of `bert_keras.saved_model.settings.EmbeddingSettings`.
+CONFIG_FILE = "bert_config.json"
 _MASKS = {"wordpiece": "[MASK]", "byte_bpe": "<mask>", "sentencepiece": "[MASK]"}
 
 
@@ -42,6 +44,7 @@ class Servable:
 
     Attributes:
         mask: the token that stands for a masked word in a text; "" if the folder does not say it.
+        dimensions: those that vectors of texts may be cut to, as the model was trained for it.
     """
 
     def __init__(
@@ -59,6 +62,7 @@ class Servable:
         self.version = version
         self.path = path
         self.mask = _mask_of(path)
+        self.dimensions = _dimensions_of(path)
         self.signature_defs = dict(signature_defs)
         self._budget = budget_of(min(batching.max_batch_size, most_rows))
         self._sizes = batching.allowed_batch_sizes
@@ -229,6 +233,14 @@ def _mask_of(path: Path) -> str:
         return str(spec.get("format", {}).get("mask") or _MASKS.get(spec["algorithm"], ""))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return ""  # another program's SavedModel
+
+
+def _dimensions_of(path: Path) -> frozenset[int]:
+    try:
+        embedding = json.loads((path / CONFIG_FILE).read_text("utf-8"))["embedding"]
+        return frozenset(embedding["matryoshka_dimensions"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return frozenset()
 
 
 def _as_array(value: Any) -> np.ndarray:

@@ -105,6 +105,21 @@ class Toy(tf.Module):
         return {"number": self.number + tf.cast(total * 0, tf.int64)}
 
 
+class PairToy(tf.Module):
+    """A model of pairs with a number: half of the length of the second text, less one for each letter of the first."""
+
+    @tf.function(input_signature=[TEXTS, PAIRS])
+    def score(self, text: tf.Tensor, text_pair: tf.Tensor) -> dict[str, tf.Tensor]:
+        first, second = (tf.cast(tf.strings.length(texts), tf.float32) for texts in (text, text_pair))
+        return {"score": second / 2.0 - first}
+
+
+def save_pairs(path: Path) -> None:
+    """The `PairToy`, as a SavedModel in `path`."""
+    model = PairToy()
+    tf.saved_model.save(model, str(path), {"serving_default": model.score})
+
+
 def _text_of(examples: tf.Tensor) -> tf.Tensor:
     return tf.io.parse_example(examples, {"text": tf.io.FixedLenFeature([], tf.string)})["text"]
 

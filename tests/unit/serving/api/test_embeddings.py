@@ -1,6 +1,9 @@
 """OpenAI's embeddings over a real socket, compared with its API reference."""
 
 import base64
+import json
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -8,6 +11,7 @@ import numpy as np
 import pytest
 
 from serving.api import embeddings
+from tests.support.serving.running import running
 
 
 def post(http: httpx.Client, **body: Any) -> tuple[int, Any]:
@@ -54,11 +58,15 @@ def test_base64_is_little_endian_float32(http: httpx.Client) -> None:
         ({"model": "bert", "input": [[1, 2]]}, 400, "token ids are not taken"),
         ({"model": "bert", "input": ["a", 1]}, 400, "input must be"),
         (
-            {"model": "bert", "input": "a", "encoding_format": "int8"},
+            {"model": "bert", "input": "a", "encoding_format": "int4"},
             400,
-            "encoding_format must be one of float, base64",
+            "encoding_format must be one of float, int8, uint8, binary, ubinary, base64",
         ),
+        ({"model": "bert", "input": "a", "output_dtype": "base64"}, 400, "output_dtype must be one of float, int8"),
+        ({"model": "bert", "input": "a", "encoding_format": "binary"}, 400, "binary is for a multiple of 8 dimensions"),
         ({"model": "bert", "input": "a", "dimensions": 3}, 400, "dimensions is 3; the model's vectors have 2"),
+        ({"model": "bert", "input": "a", "dimensions": 0}, 400, "dimensions is 0; it must be a whole number, at least"),
+        ({"model": "bert", "input": "a", "output_dimension": 1.5}, 400, "output_dimension is 1.5; it must be a whole"),
         ({"model": "other", "input": "a"}, 404, "other"),
         ({"model": "bert", "input": "a" * 5_000_000}, 413, "the request body is larger than"),
     ],
@@ -66,7 +74,8 @@ def test_base64_is_little_endian_float32(http: httpx.Client) -> None:
 def test_refusals_are_objects(http: httpx.Client, body: dict[str, Any], status: int, message: str) -> None:
     found, answer = post(http, **body)
     assert found == status and set(answer["error"]) == {"message", "type", "param", "code"}
-    assert message in answer["error"]["message"] and answer["error"]["type"] == "invalid_request_error"
+    assert answer["detail"] == answer["error"]["message"]  # Voyage's
+    assert message in answer["detail"] and answer["error"]["type"] == "invalid_request_error"
 
 
 def test_a_model_without_vectors_is_refused_with_the_remedy(
@@ -83,3 +92,84 @@ def test_a_model_without_vectors_is_refused_with_the_remedy(
 
 def test_another_method_is_a_bad_request(http: httpx.Client) -> None:
     assert http.get("/v1/embeddings").status_code == 400
+
+
+def test_short_vectors_keep_their_length_and_a_header_warns_if_the_model_was_not_trained_for_them(
+    http: httpx.Client, tmp_path: Path, push: Callable[[Path, int, int], Path]
+) -> None:
+    body = {"model": "bert", "input": ["abc", "", "abcde"], "dimensions": 1}
+    answer = http.post("/v1/embeddings", json=body)
+    lengths = np.linalg.norm([[1.5, 0.3], [0, 0], [2.5, 0.5]], axis=1)
+    np.testing.assert_allclose(vectors(answer.json())[:, 0], lengths, rtol=1e-6)
+    warning = "the model was not trained for vectors of 1 dimensions"
+    assert answer.headers[embeddings.WARNING_HEADER] == warning
+    for size, warns in ((2, False), (1, True)):
+        voyage = {"model": "bert", "input": "abc", "output_dimension": size}
+        answer = http.post("/v1/embeddings", json=voyage)
+        assert vectors(answer.json()).shape == (1, size) and (embeddings.WARNING_HEADER in answer.headers) == warns
+    settings = {"embedding": {"pooling": "mean", "matryoshka_dimensions": [1]}}
+    (push(tmp_path, 1, 1) / "bert_config.json").write_text(json.dumps(settings))
+    with running(tmp_path) as server:
+        answer = httpx.post(f"http://127.0.0.1:{server.rest_port}/v1/embeddings", json=body, trust_env=False)
+    assert embeddings.WARNING_HEADER not in answer.headers and vectors(answer.json()).shape == (3, 1)
+
+
+VECTORS = np.random.RandomState(0).normal(0, 1, (5, 64)).astype("float32")
+
+
+def encoded(kind: str, as_base64: bool = False, **request: Any) -> np.ndarray:
+    request = {"model": "bert", "dimensions": None, "type": kind, "base64": as_base64, **request}
+    outputs = {"embedding": VECTORS, "num_tokens": np.ones(5, np.int32)}
+    return [row["embedding"] for row in json.loads(embeddings.answer(request, outputs))["data"]]
+
+
+def test_int8_keeps_directions_and_dot_products() -> None:
+    int8 = np.array(encoded("int8"))
+    np.testing.assert_array_equal(encoded("uint8"), int8 + 128)
+    norms = np.linalg.norm(int8, axis=1)
+    np.testing.assert_allclose(norms, 127 * 8 / 5, rtol=0.01)  # so dot products are cosines
+    directions = VECTORS / np.linalg.norm(VECTORS, axis=1, keepdims=True)
+    np.testing.assert_allclose((int8 * directions).sum(axis=1) / norms, 1, atol=2e-4)
+    assert np.array(encoded("int8", dimensions=4)).min() >= -127  # one value may have all of the length
+
+
+def test_binary_is_a_bit_a_dimension_the_first_the_highest() -> None:
+    bits = np.unpackbits(np.array(encoded("ubinary"), np.uint8), axis=1)
+    np.testing.assert_array_equal(bits, VECTORS > 0)
+    np.testing.assert_array_equal(np.array(encoded("binary")) + 128, encoded("ubinary"))
+
+
+@pytest.mark.parametrize("kind", ["int8", "uint8", "binary", "ubinary"])
+def test_base64_of_integers_is_a_byte_each(kind: str) -> None:
+    """As voyageai.util.decode_base64_embedding reads it."""
+    dtype = np.uint8 if kind.startswith("u") else np.int8
+    read = [np.frombuffer(base64.b64decode(text), dtype) for text in encoded(kind, True)]
+    np.testing.assert_array_equal(read, encoded(kind))
+
+
+def test_an_encoding_format_or_an_output_dtype_names_the_type(http: httpx.Client) -> None:
+    expected = np.rint(127 * 2**0.5 / 5 * np.array([5, 1]) / 26**0.5).tolist()  # in the direction of [0.5, 0.1]
+    for fields in ({"encoding_format": "int8"}, {"output_dtype": "int8"}):
+        assert post(http, model="bert", input="abc", **fields)[1]["data"][0]["embedding"] == expected
+    answer = post(http, model="bert", input="abc", output_dtype="int8", encoding_format="base64")[1]["data"][0]
+    assert np.frombuffer(base64.b64decode(answer["embedding"]), np.int8).tolist() == expected
+
+
+def test_cohere_s_embed(http: httpx.Client) -> None:
+    body = {"model": "bert", "texts": ["abc", "abcde"], "input_type": "search_query"}
+    answer = http.post("/v2/embed", json={**body, "embedding_types": ["float", "base64", "uint8"]}).json()
+    by_type = answer["embeddings"]
+    np.testing.assert_allclose(by_type["float"], [[1.5, 0.3], [2.5, 0.5]], rtol=1e-6)
+    read = [np.frombuffer(base64.b64decode(text), "<f4") for text in by_type["base64"]]
+    np.testing.assert_array_equal(read, np.array(by_type["float"], "float32"))
+    assert by_type["uint8"] == [[163, 135]] * 2 and answer["texts"] == body["texts"] and answer["id"]
+    assert answer["meta"]["billed_units"] == {"input_tokens": 12}
+    short = http.post("/v2/embed", json={**body, "output_dimension": 1})
+    assert np.shape(short.json()["embeddings"]["float"]) == (2, 1) and embeddings.WARNING_HEADER in short.headers
+    for wrong, message in (
+        ({"texts": "abc"}, "texts must be a list of at least one text"),
+        ({"embedding_types": ["float16"]}, "embedding_types must be a list of float, int8"),
+        ({"model": None}, "model must be the name of a served model"),
+    ):
+        refused = http.post("/v2/embed", json={**body, **wrong})
+        assert refused.status_code == 400 and refused.json()["message"].startswith(message)
