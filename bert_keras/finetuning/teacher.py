@@ -18,7 +18,7 @@ from bert_keras.data.array_batches import TEACHER_OUTPUTS, TEACHER_SPANS, TEACHE
 from bert_keras.errors import InputError
 from bert_keras.finetuning.init_checkpoint import check_size, continues, initialize_encoder
 from bert_keras.finetuning.training import TrainedTask
-from bert_keras.notices import notify
+from bert_keras.notices import notify, tell
 from bert_keras.tasks.rows import TaskRow
 from bert_keras.tasks.settings import TaskSettings
 from bert_keras.tasks.table import Task
@@ -91,6 +91,7 @@ class Teacher:
             InputError: they are not finite: the weights are damaged; or they are of tokens, but of others.
         """
         if split not in self._outputs:
+            tell(f"the teacher answers the {len(rows):,} rows of {split}")
             outputs, features = self.trained.outputs(rows, batch_size)
             if self.trained.task.kind in ("tagging", "span") and not np.array_equal(features.arrays["input_ids"], ids):
                 raise InputError(

@@ -21,7 +21,7 @@ from bert_keras.objectives.distillation import DistillationSettings, distilled
 from bert_keras.objectives.objective import Objective
 from bert_keras.tasks.rows import TaskFeatures, TaskRow
 from bert_keras.tasks.settings import FineTuningConfig, TaskSettings
-from bert_keras.tasks.similarity import check_training
+from bert_keras.tasks.similarity import check_training, matryoshka
 from bert_keras.tasks.span.answers import span_answers
 from bert_keras.tasks.table import Task
 from bert_keras.tasks.task_types import task_type_of
@@ -118,7 +118,10 @@ class _TaskModel:
 
     @property
     def objective(self) -> Objective:
-        objective = task_type_of(self.task).objective
+        dimensions = self.settings.matryoshka_dimensions
+        objective = (
+            matryoshka(dimensions) if dimensions and self.task.contrastive else task_type_of(self.task).objective
+        )
         return distilled(objective, self.distillation) if self.distillation else objective
 
     def create(self) -> keras.Model:
