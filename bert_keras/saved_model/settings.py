@@ -46,13 +46,18 @@ class EmbeddingSettings:
             `none` there is no such signature.
         normalize: scale the vector to length 1, so that dot products are cosines.
         max_seq_length: tokens of a text that are read, [CLS] and [SEP] among them; 0: as in the other signatures.
+        matryoshka_dimensions: numbers of dimensions that the model was trained for its vectors to be cut to
+            (arXiv 2205.13147); the server warns who asks for others.
     """
 
     pooling: Literal["none", "mean", "cls"] = "none"
     normalize: bool = True
     max_seq_length: int = 0
+    matryoshka_dimensions: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
+        # A list in JSON.
+        object.__setattr__(self, "matryoshka_dimensions", tuple(self.matryoshka_dimensions))
         if self.max_seq_length < 0 or 0 < self.max_seq_length < 3:
             raise ValueError(
                 f"export.embedding.max_seq_length is {self.max_seq_length}; it must be 0, or 3 and more, for a token "
@@ -65,7 +70,9 @@ NO_EMBEDDING = EmbeddingSettings()
 
 def embedding_fields(embedding: EmbeddingSettings) -> dict[str, Any]:
     """The fields of the signature `embed` in `bert_config.json`; empty without the signature."""
-    return {} if embedding.pooling == "none" else {EMBEDDING_FIELD: dataclasses.asdict(embedding)}
+    if embedding.pooling == "none":
+        return {}
+    return {EMBEDDING_FIELD: {name: value for name, value in dataclasses.asdict(embedding).items() if value != ()}}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -53,6 +53,8 @@ class TaskSettings:
             exact one: ELECTRA, DeBERTa), `relu` (DistilBERT); ModernBERT's, with a normalisation, on the first token
             (`norm`) or on the mean of the tokens (`norm_mean`), for labels of tokens on each; empty: the initial
             model's, `tanh` if that has none.
+        activation: numbers: what another program applies to the number that is learned, served and scored here, as a
+            folder in Hugging Face's format says: sentence-transformers' CrossEncoder with one label `sigmoid`.
     """
 
     max_seq_length: int = weights(128)
@@ -69,6 +71,7 @@ class TaskSettings:
     dropout: float = weights(0.0)
     matryoshka_dimensions: tuple[int, ...] = weights(())
     head: Literal["", "tanh", "gelu", "relu", "norm", "norm_mean"] = weights("")
+    activation: Literal["identity", "sigmoid"] = export("identity")
 
     @property
     def on_encoder(self) -> dict[str, Any]:

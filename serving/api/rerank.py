@@ -1,20 +1,14 @@
-"""`POST /v1/rerank`, `/v2/rerank` and `/rerank`: texts by their relevance for a query, from `serving_default` of a pair
-model with one number, such as a cross-encoder.
-
-Of Cohere and Jina, which say `documents`:
+"""`POST /v1/rerank`, `/v2/rerank` and `/rerank`: texts by their relevance for a query, the best first.
 
     {"model": "ms-marco", "query": "a text", "documents": ["texts" or {"text": "..."}], "top_n": 3,
      "return_documents": true}
-    -> {"id": "...", "results": [{"index": 1, "relevance_score": 0.9, "document": {"text": "..."}}],
-        "meta": {"api_version": {"version": "2"}}, "usage": {"total_tokens": 40}}
-
-Of text-embeddings-inference, which says `texts`:
-
+    -> {"id": "...", "model": "ms-marco", "meta": {...}, "usage": {"total_tokens": 40},
+        "results": [{"index": 1, "relevance_score": 0.9, "document": {"text": "..."}}]}        (Cohere, Jina)
     {"query": "a text", "texts": ["texts"], "raw_scores": false, "return_text": true}
-    -> [{"index": 1, "score": 0.9, "text": "..."}]
+    -> [{"index": 1, "score": 0.9, "text": "..."}]                           (text-embeddings-inference)
 
-The best come first. A score is the sigmoid of the model's number, with `raw_scores` the number. Without `model` the
-only served model that can is asked. Pairs that are too long lose the end of the longer text. `usage` is an upper bound:
+`serving_default` of a pair model with one number answers, such as a cross-encoder's. A score is the sigmoid of the
+number, with `raw_scores` the number. Without `model` the only served one that can is asked. `usage` is an upper bound:
 the server has no tokenizer.
 """
 
@@ -31,10 +25,10 @@ from serving.api.embeddings import is_texts
 from serving.middleware.limits import LimitSettings, check_examples, check_rows
 from serving.models.manager import ModelManager, Target
 from serving.models.servable import DEFAULT_SIGNATURE, Servable
+from serving.protos import SignatureDef
 from serving.scheduling.row_load import load_of
 
 OUTPUTS = ("score",)
-_PAIR = {"text", "text_pair"}
 _FIELDS = {"documents": ("documents", "return_documents"), "texts": ("texts", "return_text")}
 
 
@@ -67,7 +61,7 @@ def parse_request(body: bytes, limits: LimitSettings) -> dict[str, Any]:
         "model": request.get("model"),
         "bare": field == "texts",
         "top_n": request.get("top_n"),
-        "returned": texts if request.get(returns) else None,
+        "returned": request.get(returns) and (texts if field == "texts" else [{"text": text} for text in texts]),
         "raw_scores": request.get("raw_scores"),
         "tokens": int(load_of(columns).tokens.sum()),
         json_tensors.COLUMNS: {"text": [query] * len(texts), "text_pair": texts},
@@ -90,27 +84,27 @@ def target_of(request: Mapping[str, Any], models: ModelManager) -> Target:
 
 
 def _can(servable: Servable) -> bool:
-    signature = servable.signature_defs.get(DEFAULT_SIGNATURE)
-    return signature is not None and set(signature.inputs) == _PAIR and OUTPUTS[0] in signature.outputs
+    signature = servable.signature_defs.get(DEFAULT_SIGNATURE, SignatureDef())
+    return set(signature.inputs) == {"text", "text_pair"} and OUTPUTS[0] in signature.outputs
 
 
-def answer(request: Mapping[str, Any], outputs: Mapping[str, np.ndarray]) -> bytes:
-    """JSON answer to `request`, from the scores [B] of its pairs."""
+def answer(request: Mapping[str, Any], model: str, outputs: Mapping[str, np.ndarray]) -> bytes:
+    """JSON answer to `request`, from the scores [B] of its pairs by `model`."""
     numbers, returned = outputs[OUTPUTS[0]], request["returned"]
     sigmoids = np.exp(-np.logaddexp(0, -numbers.astype(np.float64))).astype(np.float32)
     scores = numbers if request["raw_scores"] else sigmoids
     score, text = ("score", "text") if request["bare"] else ("relevance_score", "document")
-    results = []
     # By the numbers: the sigmoids of large ones are equal.
-    for index in np.argsort(-numbers, kind="stable")[: request["top_n"]].tolist():
-        result = {"index": index, score: json_tensors.serializable(score, scores[index])}
-        if returned is not None:
-            result[text] = returned[index] if request["bare"] else {"text": returned[index]}
-        results.append(result)
+    best = np.argsort(-numbers, kind="stable")[: request["top_n"]].tolist()
+    results = [
+        {"index": index, score: json_tensors.serializable(score, scores[index])}
+        | ({text: returned[index]} if returned else {})
+        for index in best
+    ]
     if request["bare"]:
         return json_tensors.dumps(results)
     facts = {"meta": {"api_version": {"version": "2"}}, "usage": {"total_tokens": request["tokens"]}}
-    return json_tensors.dumps({"id": str(uuid.uuid4()), "model": request["model"], "results": results, **facts})
+    return json_tensors.dumps({"id": str(uuid.uuid4()), "model": model, "results": results, **facts})
 
 
 def error(status: int, message: str) -> JSONResponse:

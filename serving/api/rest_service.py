@@ -43,7 +43,7 @@ from serving.api import embeddings, json_tensors, rerank
 from serving.api.grpc_service import SIGNATURE_DEF_FIELD
 from serving.api.inference import Inference
 from serving.middleware.limits import LimitSettings
-from serving.middleware.request_log import failure, name_model
+from serving.middleware.request_log import failure
 from serving.middleware.rest_calls import HELD
 from serving.models.manager import Target
 from serving.models.servable import Servable
@@ -58,8 +58,7 @@ VERSION_HEADER = "X-Model-Version"
 _CLOSE = {"Connection": "close"}
 # Parameters of the path, body, context -> answer.
 _Work: TypeAlias = Callable[[dict[str, Any], bytes, RequestContext], Response]
-# Request, outputs -> body.
-_ToJson: TypeAlias = Callable[..., bytes]
+_ToError: TypeAlias = Callable[[int, str], Response]  # from status and message
 # Threads beyond the queue's capacity, for requests that are refused.
 _SPARE_THREADS = 16
 
@@ -67,10 +66,9 @@ _SPARE_THREADS = 16
 def rest_app(inference: Inference, queue: QueueSettings, further: Sequence[Route] = ()) -> Starlette:
     """ASGI application; a body larger than `max_request_bytes` is a 413, a late one a 408."""
     api = _RestApi(inference, queue)
-    vectors, embed = (partial(api.embeddings, parse=parse, to_json=to_json) for parse, to_json in embeddings.FORMS)
-    further_work = {
-        "/v1/embeddings": (vectors, embeddings.error),
-        "/v2/embed": (embed, rerank.error),
+    further_work: dict[str, tuple[_Work, _ToError]] = {
+        "/v1/embeddings": (partial(api.embeddings, is_cohere=False), embeddings.error),
+        "/v2/embed": (partial(api.embeddings, is_cohere=True), embeddings.error),
         **dict.fromkeys(("/v1/rerank", "/v2/rerank", "/rerank"), (api.rerank, rerank.error)),
     }
     routes = [_get("/v1/models", api.list_models)]
@@ -105,7 +103,7 @@ class _RestApi:
         self,
         request: Request,
         work: _Work,
-        to_error: Callable[[int, str], Response] = _error,
+        to_error: _ToError = _error,
     ) -> Response:
         """Answer with `work` in a thread, from the path's parameters, the body and the request's context."""
         context = RequestContext(self._queue.rest_timeout_seconds)
@@ -134,34 +132,24 @@ class _RestApi:
 
     def predict(self, path: dict[str, Any], body: bytes, context: RequestContext) -> Response:
         request = json_tensors.parse_request(body)
-        return self._predict(_target(path), request.get("signature_name", ""), request, context, json_tensors.answer)
+        servable, outputs = self._predict(_target(path), request.get("signature_name", ""), request, context)
+        return _answered(json_tensors.answer(request, outputs), servable.version)
 
-    def embeddings(
-        self, path: dict[str, Any], body: bytes, context: RequestContext, parse: embeddings.Parse, to_json: _ToJson
-    ) -> Response:
-        target, request = parse(body)
-        self._name(target)
-        embeddings.check(target.name, self._models.get(target).signature_defs)
-        return self._predict(
-            target,
-            embeddings.SIGNATURE,
-            request,
-            context,
-            to_json,
-            embeddings.headers,
-            output_filter=embeddings.OUTPUTS,
-            growth=embeddings.GROWTH,
+    def embeddings(self, path: dict[str, Any], body: bytes, context: RequestContext, is_cohere: bool) -> Response:
+        target, request = embeddings.parse_request(body, is_cohere)
+        embeddings.check(target.name, self._inference.find(target).signature_defs)
+        servable, outputs = self._predict(
+            target, embeddings.SIGNATURE, request, context, embeddings.OUTPUTS, embeddings.GROWTH
         )
+        response = _answered(embeddings.answer(request, outputs), servable.version)
+        response.headers.update(embeddings.headers(request, outputs, servable.dimensions))
+        return response
 
     def rerank(self, path: dict[str, Any], body: bytes, context: RequestContext) -> Response:
         request = rerank.parse_request(body, self._inference.limits)
         target = rerank.target_of(request, self._models)
-        self._name(target)
-        return self._predict(target, "", request, context, rerank.answer, output_filter=rerank.OUTPUTS)
-
-    def _name(self, target: Target) -> None:
-        if target.name in self._models.stores:
-            name_model(target.name)
+        servable, outputs = self._predict(target, "", request, context, rerank.OUTPUTS)
+        return _answered(rerank.answer(request, servable.name, outputs), servable.version)
 
     def _predict(
         self,
@@ -169,18 +157,13 @@ class _RestApi:
         signature_name: str,
         request: dict[str, Any],
         context: RequestContext,
-        to_json: _ToJson,
-        headers: Callable[..., dict[str, str]] = lambda *_: {},
-        growth: int = json_tensors.GROWTH,
         output_filter: Sequence[str] = (),
-    ) -> Response:
+        growth: int = json_tensors.GROWTH,
+    ) -> tuple[Servable, dict[str, np.ndarray]]:
         def inputs(signature: SignatureDef) -> dict[str, np.ndarray]:
             return json_tensors.request_inputs(request, signature, self._inference.limits)
 
-        servable, outputs = self._inference.predict(target, signature_name, inputs, context, output_filter, growth)
-        response = _answered(to_json(request, outputs), servable.version)
-        response.headers.update(headers(request, outputs, servable.dimensions))
-        return response
+        return self._inference.predict(target, signature_name, inputs, context, output_filter, growth)
 
     def on_examples(
         self, path: dict[str, Any], body: bytes, context: RequestContext, kind: Any, to_json: Callable[[Any], bytes]
@@ -287,7 +270,7 @@ async def _body(request: Request, limits: LimitSettings) -> bytes:
     return unpacked
 
 
-def _refused(error: Exception, to_error: Callable[[int, str], Response]) -> Response:
+def _refused(error: Exception, to_error: _ToError) -> Response:
     reason = errors.from_exception(error)
     if reason.code is grpc.StatusCode.INTERNAL:
         log.error("a request failed: %s", failure(error))

@@ -72,12 +72,6 @@ def annotate(servable: Servable, signature_name: str, inputs: Mapping[str, np.nd
         record.rows = max((array.shape[0] for array in inputs.values() if array.ndim), default=0)
 
 
-def name_model(model: str) -> None:
-    """Add the name of a served model to the record of the current request, whose path does not have it."""
-    if (record := _current.get()) is not None:
-        record.model = model
-
-
 @contextlib.contextmanager
 def recorded(record: RequestRecord, observers: Sequence[Observer]) -> Iterator[None]:
     """Make `record` that of the current request, and give it to the observers at the end."""

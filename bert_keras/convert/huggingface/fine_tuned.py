@@ -8,12 +8,14 @@ another one of its type.
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bert_keras import files
 from bert_keras.convert.architecture import Architecture, class_end
 from bert_keras.convert.families.table import FAMILIES
+from bert_keras.convert.huggingface.sentence_transformers import ACTIVATIONS, read_activation
 from bert_keras.errors import InputError
 from bert_keras.tasks.settings import TaskSettings
 from bert_keras.tasks.table import Task, task_of
@@ -55,12 +57,18 @@ def read_fine_tuned(path: str, architecture: Architecture, length: int, names: C
             raise InputError(f"{path}: {field} is {fields[field]!r}; supported: {value!r}")
     if problem == "regression" and len(labels) > 1:
         return FineTuned(architecture, why_not=f", since problem_type is {problem}, with {len(labels)} outputs")
-    is_pair = "sentence_transformers" in fields or any("entail" in label.lower() for label in labels)
+    is_choice = len(labels) > 1 and problem != _MULTI_LABEL
+    activation = read_activation(os.path.dirname(path), fields, is_choice)
+    is_pair = activation is not None or any("entail" in label.lower() for label in labels)
     answer = "-labels" if problem == _MULTI_LABEL else "-score" * (len(labels) == 1)
     task = task_of(_TASKS.get(end, f"text{'-pair' * is_pair}{answer}"))
     task = dataclasses.replace(task, labels=labels if task.has_labels else ())
     function: Any = head.functions[len(head.functions) > 1 and fields.get("classifier_pooling") == "mean"]
     settings = TaskSettings(length, head=function if head.layer else "")
+    # Without a word on it, transformers' pipeline and sentence-transformers have a sigmoid for one label.
+    if task.kind == "regression":
+        default = "identity" if problem == "regression" else "sigmoid"
+        settings = dataclasses.replace(settings, activation=activation or default)
     if task.kind == "span":
         length = min(length, _SPAN_LENGTH)
         question = min(settings.max_query_length, length // 4)
@@ -125,8 +133,11 @@ def fine_tuned_fields(folder: ModelFolder, architecture: Architecture) -> dict[s
     fields: dict[str, Any] = {"architectures": [architecture.row.class_stem + class_end(folder.model)]}
     if len(head.functions) > 1:
         fields["classifier_pooling"] = "mean" if function == head.functions[1] else "cls"
-    if task.kind in _PROBLEMS:
+    if task.kind in _PROBLEMS and settings.activation == "identity":
         fields["problem_type"] = _PROBLEMS[task.kind]
+    if task.kind in _PROBLEMS and task.pair:
+        activation = "sigmoid" if task.kind == "multi_label" else settings.activation
+        fields["sentence_transformers"] = {"activation_fn": ACTIVATIONS[activation]}
     if labels := task.labels if task.has_labels else ("LABEL_0",) * (task.kind == "regression"):
         fields["id2label"] = {str(number): label for number, label in enumerate(labels)}
         fields["label2id"] = {label: number for number, label in enumerate(labels)}

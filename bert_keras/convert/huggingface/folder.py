@@ -60,6 +60,8 @@ _ACTIVATIONS: dict[str, HiddenAct] = {"gelu": "gelu_erf", "gelu_new": "gelu_tanh
 _ACTIVATION_NAMES: dict[HiddenAct, str] = {"gelu_erf": "gelu", "gelu_tanh": "gelu_new"}
 # Fields of `config.json` whose other values mean another model with the same tensors, in any family.
 _MUST_BE = {"position_embedding_type": "absolute", "is_decoder": False}
+# Of `config.json`, which vLLM reads, too.
+_DIMENSIONS_FIELD = "matryoshka_dimensions"
 _READ = {name: family for name, family in FAMILIES.items() if family.prefix}
 
 
@@ -89,6 +91,10 @@ def read_huggingface(directory: str, cased: bool | None = None) -> ModelFolder:
         parts = {weight.part for weight in weight_copy.check_tensors(architecture, "huggingface", stored, file)}
     _check_head(architecture, parts, config_path)
     embedding, not_read = sentence_transformers.read_embedding(directory, positions)
+    dimensions = files_.read_json(config_path).get(_DIMENSIONS_FIELD) or []
+    if not isinstance(dimensions, list):
+        raise InputError(f"{config_path}: {_DIMENSIONS_FIELD} is {dimensions!r}; it must be a list of numbers")
+    embedding = dataclasses.replace(embedding, matryoshka_dimensions=tuple(dimensions))
     size = None if tuned.task else _generator_fields(directory, architecture)
     return ModelFolder(
         architecture,
@@ -167,6 +173,8 @@ def write_huggingface(folder: ModelFolder, directory: str) -> Written:
     parts = weight_copy.parts_of(model, "huggingface", family.name)
     _check_head(architecture, parts, "the model")
     fields = {**_config_fields(architecture, parts, tokenizer), **fine_tuned_fields(folder, architecture)}
+    if folder.embedding.matryoshka_dimensions:
+        fields[_DIMENSIONS_FIELD] = folder.embedding.matryoshka_dimensions
     left_out = weight_copy.left_out(model, "huggingface", family.name)
     left_out += ("generator",) if folder.generator and family.name != "electra" else ()
     tensors = weight_copy.tensors_of(model, "huggingface", family.name)

@@ -1,6 +1,7 @@
 """The files with which a Hugging Face folder is a model of sentence-transformers: how a text gets one vector.
 
-`modules.json` lists modules: the encoder in the folder itself, then `Pooling`, then perhaps `Normalize`.
+`modules.json` lists modules: the encoder in the folder itself, then `Pooling`, then perhaps `Normalize`. A
+cross-encoder is a class with a head for pairs, one module (none before version 5.4), and what it applies to logits.
 """
 
 from __future__ import annotations
@@ -28,13 +29,20 @@ _SWITCHES = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"
 # Supported values of the encoder's settings (version 6.2), and settings that change no vector.
 _SUPPORTED: dict[str, tuple[Any, ...]] = {
     "do_lower_case": (True, False),
-    "transformer_task": ("feature-extraction",),
-    "modality_config": ({"text": {"method": "forward", "method_output_name": "last_hidden_state"}},),
-    "module_output_name": ("token_embeddings",),
+    "transformer_task": ("feature-extraction", "sequence-classification"),
+    "modality_config": tuple(
+        {"text": {"method": "forward", "method_output_name": name}} for name in ("last_hidden_state", "logits")
+    ),
+    "module_output_name": ("token_embeddings", "scores"),
     **dict.fromkeys(("processing_kwargs", "config_args", "config_kwargs", "tokenizer_args", "processor_kwargs"), ({},)),
     **dict.fromkeys(("query_length", "document_length", "query_expansion", "tokenizer_name_or_path"), ()),
 }
 _HARMLESS = ("max_seq_length", "model_args", "model_kwargs", "backend", "unpad_inputs")
+_CROSS_ENCODER = "CrossEncoder"
+# What a cross-encoder applies to its logits, by torch's names.
+ACTIVATIONS = {"identity": "torch.nn.modules.linear.Identity", "sigmoid": "torch.nn.modules.activation.Sigmoid"}
+# Where `config.json` has it, in `activation_fn` of the first, or before version 4; since 5.4 `_PROMPT_FILE` does.
+_CONFIG_FIELD, _OLD_FIELD = "sentence_transformers", "sbert_ce_default_activation_function"
 _REMEDY = f"remove {MODULES_FILE} to convert the encoder alone"
 
 
@@ -58,6 +66,8 @@ def read_embedding(directory: str, positions: int) -> tuple[EmbeddingSettings, t
     kinds = [kind for kind, _ in modules]
     if modules and modules[0][1]:
         raise InputError(f"{path}: path of {kinds[0]} is {modules[0][1]!r}; supported: '', the folder itself")
+    if kinds == ["Transformer"] and _prompt_fields(directory)[1].get("model_type") == _CROSS_ENCODER:
+        return NO_EMBEDDING, _remarks(directory, _CROSS_ENCODER)
     if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
         return NO_EMBEDDING, (_not_read(directory, f"its modules are {', '.join(kinds) or 'none'}"),)
     pooling_path = os.path.join(directory, modules[1][1], _POOLING_FILE)
@@ -105,15 +115,42 @@ def _settings(directory: str) -> tuple[str, dict[str, Any]]:
     return path, fields
 
 
-def _remarks(directory: str) -> tuple[str, ...]:
+def _prompt_fields(directory: str) -> tuple[str, dict[str, Any]]:
+    path = os.path.join(directory, _PROMPT_FILE)
+    return path, files.read_json(path) if os.path.exists(path) else {}
+
+
+def read_activation(directory: str, fields: dict[str, Any], is_choice: bool) -> str | None:
+    """What a cross-encoder applies to its logits (`ACTIVATIONS`), "" if the folder does not say it; None: it is none.
+
+    Args:
+        fields: of `config.json`.
+        is_choice: whether its answer is one of several labels, which have a softmax here.
+
+    Raises:
+        InputError: it is another function.
+    """
+    path, later = _prompt_fields(directory)
+    if later.get("model_type") == _CROSS_ENCODER:
+        function = later.get("activation_fn")
+    elif _CONFIG_FIELD in fields or _OLD_FIELD in fields:
+        path = os.path.join(directory, "config.json")
+        function = (fields.get(_CONFIG_FIELD) or {}).get("activation_fn") or fields.get(_OLD_FIELD)
+    else:
+        return None
+    known = {function: name for name, function in ACTIVATIONS.items() if name == "identity" or not is_choice}
+    if function not in (None, *known):
+        remedy = "remove it, and apply it to the scores yourself"
+        refuse(path, "the activation of the cross-encoder", function, " or ".join(known), remedy)
+    return known.get(function, "")
+
+
+def _remarks(directory: str, kind: str = "SentenceTransformer") -> tuple[str, ...]:
     """Remarks on prompts and unknown fields; InputError if a prompt is put before every text."""
     path, settings = _settings(directory)
     remarks = unknown_fields(path, settings, (*_SUPPORTED, *_HARMLESS))
-    path = os.path.join(directory, _PROMPT_FILE)
-    if not os.path.exists(path):
-        return remarks
-    fields = files.read_json(path)
-    check_fields(path, fields, {"model_type": ("SentenceTransformer",)}, remedy=_REMEDY)
+    path, fields = _prompt_fields(directory)
+    check_fields(path, fields, {"model_type": (kind,)}, remedy=_REMEDY)
     prompts, default = fields.get("prompts") or {}, fields.get("default_prompt_name")
     if default is not None and prompts.get(default) != "":
         raise InputError(
@@ -122,7 +159,7 @@ def _remarks(directory: str) -> tuple[str, ...]:
         )
     if written := [f"{name} {prompt!r}" for name, prompt in prompts.items() if prompt]:
         remarks += (f"the prompts of {path} are not kept ({', '.join(written)}): begin texts with them",)
-    listed = ("__version__", "model_type", "prompts", "default_prompt_name", "similarity_fn_name")
+    listed = ("__version__", "model_type", "prompts", "default_prompt_name", "similarity_fn_name", "activation_fn")
     return remarks + unknown_fields(path, fields, listed)
 
 

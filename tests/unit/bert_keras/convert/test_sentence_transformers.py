@@ -1,12 +1,15 @@
 """Pooling and normalisation of a sentence-transformers folder, read and written."""
 
+import dataclasses
 import json
 
 import pytest
 
+from bert_keras.convert.formats import export, read_folder
 from bert_keras.convert.huggingface.sentence_transformers import read_embedding, write_embedding
 from bert_keras.errors import InputError
-from bert_keras.saved_model.settings import NO_EMBEDDING, EmbeddingSettings
+from bert_keras.saved_model.settings import NO_EMBEDDING, EmbeddingSettings, embedding_fields
+from tests.support.models.head_folders import golden, write_folder
 
 PATHS = {"Transformer": "", "Pooling": "1_Pooling", "Normalize": "2_Normalize", "Dense": "2_Dense"}
 
@@ -107,3 +110,18 @@ def test_what_is_written_is_read(tmp_path, embedding):
     write_embedding(str(tmp_path), embedding, 32, 512)
     assert read_embedding(str(tmp_path), 512) == (embedding, ())
     assert (tmp_path / "modules.json").exists() == (embedding != NO_EMBEDDING)
+
+
+def test_dimensions_that_vectors_may_be_cut_to_are_kept(tmp_path):
+    write_folder("bert", golden("bert")["number"], tmp_path / "theirs", matryoshka_dimensions=[4, 2])
+    folder = read_folder(str(tmp_path / "theirs"))
+    embedding = dataclasses.replace(folder.embedding, pooling="mean")
+    assert embedding.matryoshka_dimensions == (4, 2)
+    export(dataclasses.replace(folder, embedding=embedding), str(tmp_path / "ours"), "hf")
+    assert json.loads((tmp_path / "ours" / "config.json").read_text())["matryoshka_dimensions"] == [4, 2]
+    (fields,) = json.loads(json.dumps(embedding_fields(embedding))).values()
+    assert EmbeddingSettings(**fields) == embedding
+    assert "matryoshka_dimensions" not in embedding_fields(EmbeddingSettings("mean"))["embedding"]
+    write_folder("bert", golden("bert")["number"], tmp_path / "wrong", matryoshka_dimensions=4)
+    with pytest.raises(InputError, match=r"config.json: matryoshka_dimensions is 4; it must be a list of numbers"):
+        read_folder(str(tmp_path / "wrong"))

@@ -64,9 +64,9 @@ def test_base64_is_little_endian_float32(http: httpx.Client) -> None:
         ),
         ({"model": "bert", "input": "a", "output_dtype": "base64"}, 400, "output_dtype must be one of float, int8"),
         ({"model": "bert", "input": "a", "encoding_format": "binary"}, 400, "binary is for a multiple of 8 dimensions"),
-        ({"model": "bert", "input": "a", "dimensions": 3}, 400, "dimensions is 3; the model's vectors have 2"),
-        ({"model": "bert", "input": "a", "dimensions": 0}, 400, "dimensions is 0; it must be a whole number, at least"),
-        ({"model": "bert", "input": "a", "output_dimension": 1.5}, 400, "output_dimension is 1.5; it must be a whole"),
+        ({"model": "bert", "input": "a", "dimensions": 3}, 400, "dimensions is 3; it must be from 1 to 2"),
+        ({"model": "bert", "input": "a", "dimensions": 0}, 400, "dimensions is 0; it must be from 1 to 2"),
+        ({"model": "bert", "input": "a", "output_dimension": 1.5}, 400, "dimensions is 1.5; it must be from 1 to 2"),
         ({"model": "other", "input": "a"}, 404, "other"),
         ({"model": "bert", "input": "a" * 5_000_000}, 413, "the request body is larger than"),
     ],
@@ -117,8 +117,9 @@ def test_short_vectors_keep_their_length_and_a_header_warns_if_the_model_was_not
 VECTORS = np.random.RandomState(0).normal(0, 1, (5, 64)).astype("float32")
 
 
-def encoded(kind: str, as_base64: bool = False, **request: Any) -> np.ndarray:
-    request = {"model": "bert", "dimensions": None, "type": kind, "base64": as_base64, **request}
+def encoded(kind: str, as_base64: bool = False, dimensions: int | None = None) -> Any:
+    body = {"model": "bert", "input": "a", "encoding_format": "base64" if as_base64 else None, "output_dtype": kind}
+    _, request = embeddings.parse_request(json.dumps({**body, "dimensions": dimensions}).encode(), False)
     outputs = {"embedding": VECTORS, "num_tokens": np.ones(5, np.int32)}
     return [row["embedding"] for row in json.loads(embeddings.answer(request, outputs))["data"]]
 
@@ -167,8 +168,8 @@ def test_cohere_s_embed(http: httpx.Client) -> None:
     short = http.post("/v2/embed", json={**body, "output_dimension": 1})
     assert np.shape(short.json()["embeddings"]["float"]) == (2, 1) and embeddings.WARNING_HEADER in short.headers
     for wrong, message in (
-        ({"texts": "abc"}, "texts must be a list of at least one text"),
-        ({"embedding_types": ["float16"]}, "embedding_types must be a list of float, int8"),
+        ({"texts": []}, "texts must be a text or a list of at least one text"),
+        ({"embedding_types": ["float16"]}, "embedding_types must be one of float, int8"),
         ({"model": None}, "model must be the name of a served model"),
     ):
         refused = http.post("/v2/embed", json={**body, **wrong})

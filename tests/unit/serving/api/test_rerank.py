@@ -77,6 +77,7 @@ def test_documents_come_best_first_with_cohere_s_and_jina_s_fields(post: Callabl
         path, query="xy", documents=[{"text": text, "id": 1} for text in DOCUMENTS], top_n=2, return_documents=True
     )
     assert [result["document"] for result in two["results"]] == [{"text": "abcdef"}] * 2
+    assert two["model"] == "cross"
 
 
 def test_texts_have_a_bare_list_as_text_embeddings_inference(post: Callable[..., Any]) -> None:
