@@ -198,7 +198,8 @@ def test_the_pushed_model_embeds(task, trained, tmp_path):
         assert answer["num_tokens"].numpy().tolist() == [4, 3, 8]
     assert json.loads((tmp_path / "1" / "bert_config.json").read_text())["embedding"]["pooling"] == "cls"
     read = read_pushed(str(tmp_path / "1"))
-    assert (read.embedding, read.untrained) == (EmbeddingSettings("cls", False, matryoshka_dimensions=(4,)), ("pooler",))
+    expected = EmbeddingSettings("cls", False, matryoshka_dimensions=(4,))
+    assert (read.embedding, read.untrained) == (expected, ("pooler",))
 
     pairs = [("a b", "a c"), ("d", "e f"), ("g", "g h"), ("i j", "a"), ("b", "a c")]
     golds = [b for _, b in pairs] if task is RETRIEVAL else [1.0, 2.0, 3.0, 4.0, 5.0]
