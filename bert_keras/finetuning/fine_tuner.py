@@ -79,7 +79,13 @@ class FineTuner:
         depends_on = {**weights_of(job), "training": None, "labels": spec.task.labels, "init": digest_of(init)}
         depends_on["teacher"] = digest_of(teacher.folder) if teacher else None
         learned = [split for split in ("train", EVAL, UNLABELLED) if split in spec.counts]
-        identity = run_folder("", depends_on, [f"{job.rows}/Split-{split}" for split in learned])
+        files = [f"{job.rows}/Split-{split}" for split in learned]
+        identity = run_folder("", depends_on, files)
+        if teacher:
+            answered = {"settings": dataclasses.asdict(teacher.trained.settings), "code": job.code}
+            answered |= {name: depends_on[name] for name in ("task", "labels", "teacher")}
+            folder = run_folder(os.path.join(job.training_root, "teachers"), answered, files)
+            teacher = dataclasses.replace(teacher, outputs_dir=folder)
         scoring = run_folder("", {"code": job.stage_code, "settings": dataclasses.asdict(job.task_settings)}, ())
         rows = {split: _rows(f"{job.rows}/Split-{split}") for split in spec.counts}
         if job.max_unknown_fraction is not None:

@@ -1,6 +1,7 @@
 """A teacher: a larger fine-tuned model, whose outputs for the rows a smaller one learns (knowledge distillation).
 
-It computes each row once, before the training, so any number of trainings, on both backends, cost nothing more.
+It computes each row once, before the training, into a file: any number of trainings, of any students on both backends,
+cost nothing more.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from etils import epath
 
 from bert_keras.convert.formats import read_folder
 from bert_keras.convert.model_folder import ModelFolder
@@ -30,11 +32,17 @@ _TIMED, _FEW, _TURNS = 128, 16, 2
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Teacher:
-    """A teacher of a task; `trained` has the student's settings of rows, and the teacher's head or pooling."""
+    """A teacher of a task.
+
+    Attributes:
+        folder: the teacher.
+        trained: its model, with the student's settings of rows, and the teacher's head or pooling.
+        outputs_dir: where its outputs are kept.
+    """
 
     folder: ModelFolder
     trained: TrainedTask
-    _outputs: dict[str, dict[str, np.ndarray]] = dataclasses.field(default_factory=dict)
+    outputs_dir: str = ""
 
     @classmethod
     def read(cls, directory: str, task: Task, settings: TaskSettings, student: ModelFolder) -> Teacher:
@@ -90,7 +98,8 @@ class Teacher:
         Raises:
             InputError: they are not finite: the weights are damaged; or they are of tokens, but of others.
         """
-        if split not in self._outputs:
+        path = epath.Path(self.outputs_dir, f"{split}.npz")
+        if not path.exists():
             tell(f"the teacher answers the {len(rows):,} rows of {split}")
             outputs, features = self.trained.outputs(rows, batch_size)
             if self.trained.task.kind in ("tagging", "span") and not np.array_equal(features.arrays["input_ids"], ids):
@@ -101,8 +110,13 @@ class Teacher:
             by_name = outputs if isinstance(outputs, dict) else {"": outputs}
             if not all(np.isfinite(values).all() for values in by_name.values()):
                 raise InputError(f"{self.folder.path}: answers rows with NaN or infinity; give a teacher that works")
-            self._outputs[split] = _named(by_name, self.trained.task)
-        return self._outputs[split]
+            path.parent.mkdir(parents=True, exist_ok=True)
+            unfinished = path.with_suffix(".unfinished")
+            with unfinished.open("wb") as file:
+                np.savez(file, **_named(by_name, self.trained.task))
+            unfinished.replace(path)
+        with path.open("rb") as file, np.load(file) as arrays:
+            return dict(arrays)
 
     def labelled(self, rows: Sequence[TaskRow], batch_size: int) -> list[TaskRow]:
         """Rows without golds, with the teacher's answers as theirs; those of vectors need none."""

@@ -47,7 +47,7 @@ def convert(
     ] = None,
     layers: Annotated[
         str | None,
-        typer.Option(metavar="N,N,...", help="Keep these layers, counted from 1: a student of SRC (`--teacher`)."),
+        typer.Option(metavar="N,N,...", help="Keep these layers, counted from 1; 0: a vector a token, without layers."),
     ] = None,
     task: Annotated[
         str | None,

@@ -5,9 +5,10 @@ import json
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from bert_keras.convert.fewer_layers import with_layers
-from bert_keras.convert.formats import export
+from bert_keras.convert.formats import export, read_folder
 from bert_keras.convert.model_folder import ModelFolder
 from bert_keras.errors import InputError
 from bert_keras.finetuning.fine_tuner import FineTuner
@@ -19,6 +20,7 @@ from bert_keras.jobs import FinetuneJob
 from bert_keras.models.backbone import BertBackbone
 from bert_keras.models.config import BertConfig
 from bert_keras.objectives.distillation import DistillationSettings
+from bert_keras.saved_model.settings import EmbeddingSettings
 from bert_keras.tasks.rows import TaskRow, write_rows
 from bert_keras.tasks.settings import FineTuningConfig, TaskSettings
 from bert_keras.tasks.table import task_of
@@ -80,6 +82,7 @@ def student(tokenizer=TOKENIZER, config=CONFIG):
 def test_a_student_learns_the_outputs_of_a_teacher_and_not_the_labels(name, tmp_path):
     task, rows = task_named(name), [row(number, name) for number in range(24)]
     teacher = Teacher.read(teach(name, str(tmp_path / "teacher")), task, SETTINGS, student())
+    teacher = dataclasses.replace(teacher, outputs_dir=str(tmp_path / "outputs"))
     config = FineTuningConfig(num_train_epochs=50, train_batch_size=16, learning_rate=1e-2, warmup_proportion=0.0)
     train, learns = rows[:16], DistillationSettings(weight=1.0, temperature=1.0)
     before = task_type_of(task).create_model(CONFIG, task, SETTINGS, seed=0)
@@ -141,6 +144,10 @@ def test_rows_without_labels_are_trained_on_with_the_teachers_answers(job, tmp_p
     assert figures["costs"]["model"]["megabytes"] == figures["costs"]["teacher"]["megabytes"] > 0
     lines = [json.loads(line) for line in (tmp_path / "logs" / "log.jsonl").read_text().splitlines()]
     assert max(line["step"] for line in lines) == 24 // 8 * 4
+    (outputs,) = (tmp_path / "training" / "teachers").glob("*/train.npz")
+    answered = outputs.stat().st_mtime_ns
+    tuner.train(dataclasses.replace(job.training, seed=7))
+    assert outputs.stat().st_mtime_ns == answered
     assert all("teacher_loss" in line for line in lines if line["kind"] == "train")
 
 
@@ -181,6 +188,7 @@ def test_refuses_answers_by_token_of_another_vocabulary(tmp_path):
     other = BertTokenizer([*SPECIAL_TOKENS, *reversed(WORDS)], True)
     task, rows = task_named("ner"), [row(0, "ner")]
     teacher = Teacher.read(teach("ner", str(tmp_path / "ner"), tokenizer=other), task, SETTINGS, student())
+    teacher = dataclasses.replace(teacher, outputs_dir=str(tmp_path))
     ids = task_type_of(task).features(rows, task, SETTINGS, TOKENIZER).arrays["input_ids"]
     with pytest.raises(InputError, match="another vocabulary than --init"):
         teacher.arrays("train", rows, ids, 8)
@@ -189,6 +197,7 @@ def test_refuses_answers_by_token_of_another_vocabulary(tmp_path):
 def test_refuses_a_teacher_whose_weights_are_damaged(tmp_path):
     task = task_named("sst-2")
     teacher = Teacher.read(teach("sst-2", str(tmp_path / "teacher")), task, SETTINGS, student())
+    teacher = dataclasses.replace(teacher, outputs_dir=str(tmp_path))
     teacher.trained.model.classifier.kernel.assign(np.full((16, 2), np.nan, np.float32))
     with pytest.raises(InputError, match="answers rows with NaN or infinity"):
         teacher.arrays("train", [row(0, "sst-2")], np.zeros((1, 8)), 8)
@@ -214,3 +223,27 @@ def test_refuses_layers_that_are_not_there():
     albert = ModelFolder.in_memory(encoder(dataclasses.replace(CONFIG, shared_layers=True)), TOKENIZER, "albert")
     with pytest.raises(InputError, match="its layers share weights"):
         with_layers(albert, [1])
+
+
+def test_a_static_model_has_the_vectors_of_tokens_alone(tmp_path):
+    folder = ModelFolder.in_memory(encoder(), TOKENIZER, embedding=EmbeddingSettings("mean"))
+    made = with_layers(folder, [0])
+    vectors = made.model.embeddings.word_embeddings.embeddings.numpy()
+    assert not vectors[: len(SPECIAL_TOKENS)].any()
+    states = folder.model(folder.inputs(WORDS))["sequence_output"].numpy().mean(axis=1)
+    frequency = 1 / np.arange(2, 2 + len(WORDS))
+    weights = 1e-4 / (1e-4 + frequency / frequency.sum())
+    expected = (states - states.mean(axis=0)) * weights[:, None]
+    np.testing.assert_allclose(vectors[len(SPECIAL_TOKENS) :], expected, atol=1e-6)
+
+    export(made, str(tmp_path / "1"), "bert-tfx")
+    signatures = tf.saved_model.load(str(tmp_path / "1")).signatures
+    assert {"embed", "encode"} <= {*signatures} and "fill_mask" not in signatures
+    answer = signatures["embed"](text=tf.constant(["good film", "who"]))["embedding"].numpy()
+    means = np.stack([vectors[[5, 8]].sum(0), vectors[12]])
+    np.testing.assert_allclose(answer, means / np.linalg.norm(means, axis=1, keepdims=True), atol=1e-5)
+    again = read_folder(str(tmp_path / "1"))
+    assert again.family == "static" and again.config.num_hidden_layers == 0
+    for to in ("hf", "tf1", "keras-hub"):
+        with pytest.raises(InputError, match="a vector for each token; only --to bert-tfx and --to onnx"):
+            export(again, str(tmp_path / to), to)
