@@ -6,7 +6,7 @@ import dataclasses
 import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import keras
 import numpy as np
@@ -33,8 +33,12 @@ from bert_keras.training.config import SecondPhase, TrainingConfig
 from bert_keras.training.loop import TrainingLoop
 from bert_keras.training.phases import phases_of
 
-if TYPE_CHECKING:
-    from bert_keras.finetuning.teacher import Teacher
+
+class Taught(Protocol):
+    """A teacher (`bert_keras.finetuning.teacher`)."""
+
+    def arrays(self, split: str, rows: Sequence[TaskRow], ids: np.ndarray, batch_size: int) -> dict[str, np.ndarray]:
+        """Its outputs for a split's rows, whose `input_ids` are `ids`."""
 
 
 def fine_tune(
@@ -46,7 +50,7 @@ def fine_tune(
     held_out: Sequence[TaskRow],
     directory: str,
     devices: Devices | None = None,
-    teacher: Teacher | None = None,
+    teacher: Taught | None = None,
     distillation: DistillationSettings | None = None,
 ) -> keras.Model:
     """Train a model for a task, with `bert_keras.training.loop`, and return it, float32.

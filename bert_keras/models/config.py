@@ -108,12 +108,15 @@ class BertConfig:
     shares_position_keys: bool = True
 
     def __post_init__(self) -> None:
-        least = dict.fromkeys(_POSITIVE, 1) | {"type_vocab_size": 0, "embedding_width": 0}
-        if self.encoder == "static":
-            least["num_hidden_layers"] = 0
+        least = dict.fromkeys(_POSITIVE, 1) | {"type_vocab_size": 0, "embedding_width": 0, "num_hidden_layers": 0}
         for name, bound in least.items():
             if getattr(self, name) < bound:
                 raise ValueError(f"model.{name} is {getattr(self, name)}; it must be at least {bound}")
+        if (self.encoder == "static") != (self.num_hidden_layers == 0):
+            raise ValueError(
+                f"model.encoder is {self.encoder} and model.num_hidden_layers {self.num_hidden_layers}: a static one "
+                "has no layer, set both"
+            )
         if self.local_attention < 0 or self.local_attention % 2:
             raise ValueError(f"model.local_attention is {self.local_attention}; it must be even, at least 0")
         for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):

@@ -94,8 +94,15 @@ def distilled(objective: Objective, settings: DistillationSettings) -> Objective
         return {**values, "loss": (1 - share) * values["loss"] + share * teacher, _LOSS: teacher}
 
     names = (*objective.sums, _LOSS, _WEIGHT)
+    gathered = (*objective.whole_batch, TEACHER_OUTPUTS) if objective.whole_batch else ()
     return dataclasses.replace(
-        objective, sums=names, example_sums=example_sums, totals=totals, loss=loss, metrics=metrics
+        objective,
+        sums=names,
+        whole_batch=gathered,
+        example_sums=example_sums,
+        totals=totals,
+        loss=loss,
+        metrics=metrics,
     )
 
 

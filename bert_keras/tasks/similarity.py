@@ -55,7 +55,7 @@ def _totals(batch):
 
 
 objective = dataclasses.replace(
-    label_objective("similarity"), example_sums=_example_sums, totals=_totals, whole_batch=True
+    label_objective("similarity"), example_sums=_example_sums, totals=_totals, whole_batch=("weights",)
 )
 
 

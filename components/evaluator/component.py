@@ -39,7 +39,12 @@ class PairSettings:
 
 @dataclasses.dataclass(frozen=True)
 class TeacherSettings:
-    """The metric of a task's gate, and `TaskGate.min_share_of_teacher`."""
+    """How a model is compared with its teacher.
+
+    Attributes:
+        metric: the first score of the task.
+        min_share: `TaskGate.min_share_of_teacher`.
+    """
 
     metric: str
     min_share: float | None

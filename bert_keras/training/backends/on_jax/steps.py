@@ -22,7 +22,6 @@ import keras
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from bert_keras.data.array_batches import SEQUENCES
 from bert_keras.data.prefetching import prefetched
 from bert_keras.models.dropout import RandomStates
 from bert_keras.objectives.objective import Objective
@@ -60,7 +59,7 @@ class JaxSteps:
         self._mesh, self._replicas, self._workers = mesh, mesh.size, jax.process_count()
         self._returned = (*objective.sums, *COUNTS)
         self._random_states = RandomStates(model)
-        self._gathers = objective.whole_batch and self._replicas > 1
+        self._gathers = bool(objective.whole_batch) and self._replicas > 1
         self._fixed = [weight for weight in model.weights if not weight.trainable]
         self._ahead = 0 if mesh.devices.flat[0].platform == "cpu" else _STEPS_AHEAD
         step = _shard_map(self._replica_step, mesh, (_WHOLE, _ROWS, _ROWS), (_WHOLE, _WHOLE))
@@ -196,7 +195,7 @@ class JaxSteps:
             with self._with_values(trained, state["fixed"], call):
                 outputs, labels = self._model(batch, training=True), batch
             if self._gathers:
-                labels = {name: value for name, value in batch.items() if name not in SEQUENCES}
+                labels = {name: batch[name] for name in self._objective.whole_batch}
                 outputs, labels = jax.lax.all_gather((outputs, labels), _AXIS, tiled=True)
             # Each replica has all rows, if gathered; the sums and gradients of the replicas are added later.
             share = self._replicas if self._gathers else 1

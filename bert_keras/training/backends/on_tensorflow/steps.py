@@ -15,7 +15,6 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_keras.data.array_batches import SEQUENCES
 from bert_keras.models.dropout import RandomStates
 from bert_keras.objectives.objective import Objective
 from bert_keras.training.backends.devices import COUNTS
@@ -50,7 +49,7 @@ class TensorFlowSteps:
         self._objective, self._strategy, self._config = objective, strategy, config
         self._returned = (*objective.sums, *COUNTS)
         self._random_states = RandomStates(model)
-        self._gathers = objective.whole_batch and strategy.num_replicas_in_sync > 1
+        self._gathers = bool(objective.whole_batch) and strategy.num_replicas_in_sync > 1
         self._gradients = tf.function(self._micro_batch, jit_compile=config.jit_compile)
         if self._gathers:
             # It communicates, which neither a nested function nor XLA can.
@@ -193,7 +192,7 @@ class TensorFlowSteps:
             if self._gathers:
                 replica = tf.distribute.get_replica_context()
                 outputs = replica.all_gather(outputs, axis=0)
-                batch = {n: replica.all_gather(value, axis=0) for n, value in batch.items() if n not in SEQUENCES}
+                batch = {name: replica.all_gather(batch[name], axis=0) for name in self._objective.whole_batch}
             sums = self._objective.example_sums(outputs, batch)
             # Each replica has all rows, if gathered; the sums and gradients of the replicas are added later.
             share = replica.num_replicas_in_sync if self._gathers else 1
