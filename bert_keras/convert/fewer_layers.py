@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from keras import ops
@@ -108,7 +109,8 @@ def _vectors_of_tokens(folder: ModelFolder, pooling: str, tokenizer: Tokenizer) 
     ids = np.setdiff1d(np.arange(folder.config.vocab_size), special)
     runs = TokenRuns(ids.astype(np.int32), np.arange(len(ids)), np.ones(len(ids), np.int64))
     inputs = single_sequences(runs, _LENGTH, "head", tokenizer)
-    encoder, vectors = folder.encoder, np.zeros((folder.config.vocab_size, folder.config.hidden_size), np.float32)
+    encoder: Any = folder.encoder
+    vectors = np.zeros((folder.config.vocab_size, folder.config.hidden_size), np.float32)
     for first in range(0, len(ids), _TOKENS_AT_ONCE):
         part = {name: array[first : first + _TOKENS_AT_ONCE] for name, array in inputs.items()}
         states = encoder(part, training=False)["sequence_output"]
