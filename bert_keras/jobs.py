@@ -10,6 +10,7 @@ from typing import Any, ClassVar, TypeVar
 from pydantic import ConfigDict, TypeAdapter
 
 from bert_keras.models.config import BertConfig
+from bert_keras.objectives.distillation import DistillationSettings
 from bert_keras.objectives.settings import PretrainingSettings
 from bert_keras.saved_model.settings import ExportSettings
 from bert_keras.tasks.settings import FineTuningConfig, RestartSettings, SearchSettings, TaskSettings
@@ -92,6 +93,9 @@ class FinetuneJob(Job):
         training: of a search: the settings that it does not vary.
         search: the grid to search before the training, if it is enabled.
         restarts: how many seeds, and how many of their models answer together.
+        teacher: the folder of a fine-tuned model whose outputs are learned, too; "": none.
+        teacher_fingerprint: a hash of the files of `teacher`, like `init_fingerprint`.
+        distillation: how the teacher's outputs are learned.
         max_unknown_fraction: the largest share of unknown tokens in the rows; None: any.
     """
 
@@ -103,6 +107,9 @@ class FinetuneJob(Job):
     cased: bool | None = field(default=None, metadata=INPUT)
     model: BertConfig | None = field(default=None, metadata=INPUT)
     vocabulary: str = field(default="", metadata=INPUT)
+    teacher: str = field(default="", metadata=INPUT)
+    teacher_fingerprint: str = field(default="", metadata=RUN)
+    distillation: DistillationSettings = field(default_factory=DistillationSettings, metadata=WEIGHTS)
     training: FineTuningConfig = field(default_factory=FineTuningConfig, metadata=WEIGHTS)
     search: SearchSettings = field(default_factory=SearchSettings, metadata=RUN)
     restarts: RestartSettings = field(default_factory=RestartSettings, metadata=EXPORT)

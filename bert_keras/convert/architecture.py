@@ -115,6 +115,8 @@ def check_written(architecture: Architecture) -> None:
     """Raise InputError for a causal model and for a biLM, which no format of another program holds."""
     if architecture.family == "bilm":
         raise InputError("model.encoder is bilm; only `bert-tfx pretrain` writes such a model, and `finetune` reads it")
+    if architecture.family == "static":
+        raise InputError("the model is a vector for each token; only --to bert-tfx and --to onnx write it")
     if architecture.encoder.causal:
         raise InputError("model.causal is True; these formats are for bidirectional models only")
 

@@ -249,7 +249,8 @@ def write_pushed(folder: ModelFolder, directory: str) -> Written:
         export_task_model(folder.model, folder.task, folder.settings, tokenizer, directory, export, folder.record())
         return Written()
     architecture = architecture_of(folder.model, folder.family)
-    check_written(architecture)
+    if architecture.family != "static":
+        check_written(architecture)
     config, family = architecture.encoder, architecture.family
     check_algorithm(family, tokenizer, folder.path or "the model")
     vocabulary_files.check_tokenizer(tokenizer, config.vocab_size)

@@ -113,6 +113,8 @@ def _embeddings(config: BertConfig, family: Family, width: int) -> Iterator[Weig
                 _stored(keras_hub, "/embeddings"),
                 unused_rows,
             )
+    if config.encoder == "static":
+        return
     names: _Names = f"{stem}/embeddings/LayerNorm", f"{stem}.embeddings.LayerNorm", "embeddings_layer_norm"
     yield from _norm("encoder", "bert/embeddings/layer_norm", names, width)
     if width != config.hidden_size:

@@ -20,8 +20,11 @@ import numpy as np
 
 from bert_keras.data.example_parser import Arrays, RowShapes
 
+# Outputs of a teacher (`bert_keras.objectives.distillation`); those of spans by the names that the model gives them.
+TEACHER_OUTPUTS, TEACHER_TOKENS = "teacher_outputs", "teacher_tokens"
+TEACHER_SPANS = {name: f"teacher_{name}" for name in ("start_logits", "end_logits")}
 # Arrays whose last axis is T; `token_labels` are -1 for tokens without a prediction.
-SEQUENCES = ("input_ids", "input_mask", "segment_ids", "token_labels")
+SEQUENCES = ("input_ids", "input_mask", "segment_ids", "token_labels", TEACHER_TOKENS, *TEACHER_SPANS.values())
 TOKEN_LABELS = "token_labels"
 WEIGHTS = "weights"
 # Batches are cut to a multiple of this, so that few shapes are compiled.

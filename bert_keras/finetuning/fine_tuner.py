@@ -18,8 +18,10 @@ from bert_keras.data.tfrecord_batches import records_of_files, shard_files
 from bert_keras.errors import Diverged, InputError
 from bert_keras.files import atomic_write_anywhere, json_text
 from bert_keras.finetuning.init_checkpoint import check_knows, digest_of, init_checkpoint, read_init, with_head_of
+from bert_keras.finetuning.teacher import Teacher
 from bert_keras.finetuning.training import TrainedTask, fine_tune
 from bert_keras.jobs import FinetuneJob
+from bert_keras.objectives.distillation import DistillationSettings
 from bert_keras.tasks.metrics.scores import score
 from bert_keras.tasks.rows import TaskRow, read_rows
 from bert_keras.tasks.settings import FineTuningConfig, TaskSettings, TaskSpec
@@ -34,6 +36,8 @@ from bert_keras.training.checkpoints import forget
 # In the folder of a search's training: its scores on the held-out rows.
 HELD_OUT_SCORES_FILE = "held_out_scores.json"
 EVAL = "eval"
+# Rows to train on that only a teacher answers.
+UNLABELLED = "unlabelled"
 # Rows per split whose tokens are counted, enough to tell whether the vocabulary knows their language.
 _MAX_CHECKED = 5000
 
@@ -43,10 +47,11 @@ class FineTuner:
     """Trains and scores models of one task, from one initial checkpoint, with any training settings.
 
     Attributes:
-        rows: rows by split; `eval` has the held-out ones.
+        rows: rows by split; `eval` has the held-out ones, `train` also those that the teacher labelled.
         root: folder of all trainings.
         identity: a hash of everything that the weights depend on, apart from the settings of the training.
         scoring: a hash of everything else that scores depend on.
+        teacher: a model whose outputs are learned, too, as `distillation` says; None: the labels alone.
     """
 
     task: Task
@@ -56,26 +61,41 @@ class FineTuner:
     root: str
     identity: str
     scoring: str
+    teacher: Teacher | None
+    distillation: DistillationSettings
 
     @classmethod
     def from_job(cls, job: FinetuneJob) -> FineTuner:
         """Read the rows and the initial checkpoint of a job.
 
         Raises:
-            InputError: the rows are of another task, or the initial checkpoint cannot be read.
+            InputError: the rows are of another task, a model cannot be read, or rows without labels have no teacher.
             StageError: more than `job.max_unknown_fraction` of the texts' tokens are unknown to the vocabulary.
         """
         spec = read_spec(job)
         init = _init_checkpoint(job, spec.task)
         settings = with_head_of(job.task_settings, init)
+        teacher = Teacher.read(job.teacher, spec.task, settings, init) if job.teacher else None
         depends_on = {**weights_of(job), "training": None, "labels": spec.task.labels, "init": digest_of(init)}
-        identity = run_folder("", depends_on, [f"{job.rows}/Split-{split}" for split in ("train", EVAL)])
+        depends_on["teacher"] = digest_of(teacher.folder) if teacher else None
+        learned = [split for split in ("train", EVAL, UNLABELLED) if split in spec.counts]
+        files = [f"{job.rows}/Split-{split}" for split in learned]
+        identity = run_folder("", depends_on, files)
+        if teacher:
+            answered = {"settings": dataclasses.asdict(teacher.trained.settings), "code": job.code}
+            answered |= {name: depends_on[name] for name in ("task", "labels", "teacher")}
+            folder = run_folder(os.path.join(job.training_root, "teachers"), answered, files)
+            teacher = dataclasses.replace(teacher, outputs_dir=folder)
         scoring = run_folder("", {"code": job.stage_code, "settings": dataclasses.asdict(job.task_settings)}, ())
         rows = {split: _rows(f"{job.rows}/Split-{split}") for split in spec.counts}
         if job.max_unknown_fraction is not None:
             checked = [row for split in ("train", EVAL) for row in rows[split][:_MAX_CHECKED]]
             check_knows(init, checked, job.max_unknown_fraction)
-        return cls(spec.task, settings, init, rows, job.training_root, identity, scoring)
+        if unlabelled := rows.pop(UNLABELLED, None):
+            if teacher is None:
+                raise InputError(f"{len(unlabelled):,} rows have no labels; give the --teacher that answers them")
+            rows["train"] += teacher.labelled(unlabelled, job.training.eval_batch_size)
+        return cls(spec.task, settings, init, rows, job.training_root, identity, scoring, teacher, job.distillation)
 
     def folder(self, config: FineTuningConfig) -> str:
         """The folder of a training, by which a killed one resumes and a finished one is reused."""
@@ -87,7 +107,8 @@ class FineTuner:
         gc.collect()
         train, held_out = self.rows["train"], self.rows[EVAL]
         folder = self.folder(config)
-        model = fine_tune(self.task, self.settings, config, self.init, train, held_out, folder, devices)
+        learned = (self.teacher, self.distillation)
+        model = fine_tune(self.task, self.settings, config, self.init, train, held_out, folder, devices, *learned)
         return TrainedTask(model, self.task, self.settings, self.init.known_tokenizer())
 
     def scores(self, trained: TrainedTask, batch_size: int) -> dict[str, float]:

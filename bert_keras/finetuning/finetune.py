@@ -11,10 +11,17 @@ from etils import epath
 
 from bert_keras.errors import InputError
 from bert_keras.files import json_text
-from bert_keras.finetuning.artifact_files import PREDICTIONS_FOLDER, RESTARTS_FILE, SCORES_FILE, SEARCH_FILE
-from bert_keras.finetuning.fine_tuner import FineTuner, read_spec
+from bert_keras.finetuning.artifact_files import (
+    PREDICTIONS_FOLDER,
+    RESTARTS_FILE,
+    SCORES_FILE,
+    SEARCH_FILE,
+    TEACHER_FILE,
+)
+from bert_keras.finetuning.fine_tuner import EVAL, UNLABELLED, FineTuner, read_spec
 from bert_keras.finetuning.restarts import train_restarts
 from bert_keras.finetuning.search import search
+from bert_keras.finetuning.teacher import costs
 from bert_keras.finetuning.training import TrainedTask
 from bert_keras.jobs import FinetuneJob
 from bert_keras.saved_model.task_signatures import export_task_model, served_task_model
@@ -51,7 +58,8 @@ def finetune(job: FinetuneJob) -> None:
         best, reports[SEARCH_FILE] = search(FineTuner.from_job(job), job.training, job.search)
         job = dataclasses.replace(job, training=best)
     config = job.training
-    training = config.training_config(read_spec(job).counts["train"])
+    counts = read_spec(job).counts
+    training = config.training_config(counts["train"] + counts.get(UNLABELLED, 0))
     # First of all: several workers cannot be set up after other operations.
     devices = open_devices(training)
     tuner = FineTuner.from_job(job)
@@ -75,6 +83,11 @@ def finetune(job: FinetuneJob) -> None:
     log.write("eval", training.num_train_steps, {f"official_{name}": value for name, value in scores["eval"].items()})
     copy_logs(directory, job.logs_dir)
     reports |= {SCORES_FILE: scores, RESTARTS_FILE: chosen.report}
+    if tuner.teacher:
+        reports[TEACHER_FILE] = {
+            "scores": tuner.scores(tuner.teacher.trained, config.eval_batch_size),
+            "costs": costs({"teacher": tuner.teacher.trained, "model": trained}, tuner.rows[EVAL]),
+        }
     for name, figures in reports.items():
         (epath.Path(job.logs_dir) / name).write_text(json_text(figures, indent=2, sort_keys=True) + "\n")
     model = chosen.trained.model

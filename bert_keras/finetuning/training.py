@@ -6,7 +6,7 @@ import dataclasses
 import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import keras
 import numpy as np
@@ -17,10 +17,12 @@ from bert_keras.data.array_batches import ArrayExamples
 from bert_keras.errors import InputError
 from bert_keras.finetuning.init_checkpoint import ROBERTAS, check_reads, initialize_encoder
 from bert_keras.models.config import BertConfig
+from bert_keras.objectives.distillation import DistillationSettings, distilled
 from bert_keras.objectives.objective import Objective
 from bert_keras.tasks.rows import TaskFeatures, TaskRow
 from bert_keras.tasks.settings import FineTuningConfig, TaskSettings
-from bert_keras.tasks.similarity import check_training
+from bert_keras.tasks.similarity import check_training, matryoshka
+from bert_keras.tasks.span.answers import span_answers
 from bert_keras.tasks.table import Task
 from bert_keras.tasks.task_types import task_type_of
 from bert_keras.tokenizers.protocol import Tokenizer
@@ -32,6 +34,13 @@ from bert_keras.training.loop import TrainingLoop
 from bert_keras.training.phases import phases_of
 
 
+class Taught(Protocol):
+    """A teacher (`bert_keras.finetuning.teacher`)."""
+
+    def arrays(self, split: str, rows: Sequence[TaskRow], ids: np.ndarray, batch_size: int) -> dict[str, np.ndarray]:
+        """Its outputs for a split's rows, whose `input_ids` are `ids`."""
+
+
 def fine_tune(
     task: Task,
     settings: TaskSettings,
@@ -41,6 +50,8 @@ def fine_tune(
     held_out: Sequence[TaskRow],
     directory: str,
     devices: Devices | None = None,
+    teacher: Taught | None = None,
+    distillation: DistillationSettings | None = None,
 ) -> keras.Model:
     """Train a model for a task, with `bert_keras.training.loop`, and return it, float32.
 
@@ -53,6 +64,7 @@ def fine_tune(
         held_out: rows with golds, whose loss is logged.
         directory: where checkpoints and logs live; the same one with the same arguments resumes.
         devices: of `bert_keras.training.backends.opening.open_devices`; None opens them.
+        teacher: a model whose outputs are learned, too, as `distillation` says.
 
     Raises:
         InputError: rows, settings and encoder do not fit each other.
@@ -69,8 +81,16 @@ def fine_tune(
     learned = features[0].arrays["weights"] > 0
     # As in run_squad.py, a step counts rows, not windows.
     training = config.training_config(len(np.unique(features[0].row_of[learned])))
-    arrays = {name: array[learned] for name, array in features[0].arrays.items()}, features[1].arrays
-    recipe = _TaskModel(task, settings, init.config, config.seed, init.architecture.embedding_size, init.family)
+    taught: list[Mapping[str, np.ndarray]] = [{}, {}]
+    if teacher:
+        taught = [
+            teacher.arrays(split, rows, of_split.arrays["input_ids"], config.eval_batch_size)
+            for (split, rows), of_split in zip((("train", train), ("eval", held_out)), features, strict=True)
+        ]
+    of_rows, of_held_out = ({**split.arrays, **outputs} for split, outputs in zip(features, taught, strict=True))
+    arrays = {name: array[learned] for name, array in of_rows.items()}, of_held_out
+    size, learns = init.architecture.embedding_size, (distillation or DistillationSettings()) if teacher else None
+    recipe = _TaskModel(task, settings, init.config, config.seed, size, init.family, learns)
 
     def create_model() -> keras.Model:
         model = recipe.create()
@@ -79,7 +99,7 @@ def fine_tune(
 
     if needs_child(config) and not has_finished(directory):
         _train_in_child(recipe, create_model(), training, arrays, directory)
-    trained = _train(create_model, kind.objective, training, arrays, directory, devices)
+    trained = _train(create_model, recipe.objective, training, arrays, directory, devices)
     if config.mixed_precision == "float32":
         return trained
     # Score the model that is served, in float32.
@@ -98,6 +118,15 @@ class _TaskModel:
     seed: int
     embedding_size: int
     family: str
+    distillation: DistillationSettings | None
+
+    @property
+    def objective(self) -> Objective:
+        dimensions = self.settings.matryoshka_dimensions
+        objective = (
+            matryoshka(dimensions) if dimensions and self.task.contrastive else task_type_of(self.task).objective
+        )
+        return distilled(objective, self.distillation) if self.distillation else objective
 
     def create(self) -> keras.Model:
         kind = task_type_of(self.task)
@@ -152,7 +181,7 @@ def _train_job(job: Mapping[str, Any]) -> None:
         model.set_weights([weights[str(number)] for number in range(len(weights))])
         return model
 
-    _train(create_model, task_type_of(recipe.task).objective, config, (train, held_out), job["directory"])
+    _train(create_model, recipe.objective, config, (train, held_out), job["directory"])
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -183,6 +212,13 @@ class TrainedTask:
         """The answers to rows, in the form of their golds, in order."""
         outputs, features = self.outputs(rows, batch_size)
         return task_type_of(self.task).answers(outputs, features, rows, self.task, self.settings)
+
+    def golds(self, rows: Sequence[TaskRow], batch_size: int) -> list[Any]:
+        """The answers as golds of these rows (`bert_keras.tasks.rows`)."""
+        if self.task.kind != "span":
+            return self.answers(rows, batch_size)
+        spans = span_answers(*self.outputs(rows, batch_size), rows, self.task, self.settings)
+        return [{"answers": [{"text": span.text, "answer_start": span.start}] if span.text else []} for span in spans]
 
 
 if __name__ == "__main__":

@@ -191,7 +191,7 @@ class BertBackbone(ConfiguredModel):
             for index in range(config.weight_layers)
         ]
         # A shared layer is there L times, and each of its calls has dropout of its own.
-        self.draws_per_call = config.num_hidden_layers // config.weight_layers
+        self.draws_per_call = config.num_hidden_layers // max(1, config.weight_layers)
         self.encoder_layers = layers * self.draws_per_call
         self.final_layer_norm = layer_norm(config, "final_layer_norm") if config.norm_place == "pre" else None
         self.pooler = keras.layers.Identity()

@@ -16,7 +16,7 @@ HiddenAct = Literal["gelu_tanh", "gelu_erf"]
 Positions = Literal["learned", "rotary", "none"]
 RelativeAttention = Literal["none", "bias", "disentangled"]
 NormPlace = Literal["post", "pre"]
-Encoder = Literal["transformer", "bilm"]
+Encoder = Literal["transformer", "bilm", "static"]
 # Their names in the original's `bert_config.json`. The original has no exact gelu and refuses the unknown name, which
 # is better than silently computing another function.
 _ORIGINAL_ACTIVATIONS: dict[HiddenAct, str] = {"gelu_tanh": "gelu", "gelu_erf": "gelu_erf"}
@@ -60,7 +60,8 @@ class BertConfig:
             the output biases of heads, and the pooler's, stay without it.
         local_attention: W, an even number: a token attends to W / 2 tokens on each side; 0: to all.
         global_attn_every_n_layers: with local attention, layers 0, n, 2 n, ... attend to all tokens.
-        encoder: `transformer`, or `bilm`, the LSTMs of ELMo (`bert_keras.models.bilm` says which fields it reads).
+        encoder: `transformer`; `bilm`, the LSTMs of ELMo (`bert_keras.models.bilm` says which fields it reads); or
+            `static`, a vector for each token and no layer (`bert_keras.convert.fewer_layers`).
         embedding_width: E, width of the embeddings, which a dense layer then projects to H, and of the masked-LM head
             tied to them (ALBERT's `embedding_size`, arXiv 1909.11942, section 3.1); 0: H. An ELECTRA, whose two
             encoders share the embeddings, has `pretraining.embedding_size`.
@@ -107,10 +108,15 @@ class BertConfig:
     shares_position_keys: bool = True
 
     def __post_init__(self) -> None:
-        least = dict.fromkeys(_POSITIVE, 1) | {"type_vocab_size": 0, "embedding_width": 0}
+        least = dict.fromkeys(_POSITIVE, 1) | {"type_vocab_size": 0, "embedding_width": 0, "num_hidden_layers": 0}
         for name, bound in least.items():
             if getattr(self, name) < bound:
                 raise ValueError(f"model.{name} is {getattr(self, name)}; it must be at least {bound}")
+        if (self.encoder == "static") != (self.num_hidden_layers == 0):
+            raise ValueError(
+                f"model.encoder is {self.encoder} and model.num_hidden_layers {self.num_hidden_layers}: a static one "
+                "has no layer, set both"
+            )
         if self.local_attention < 0 or self.local_attention % 2:
             raise ValueError(f"model.local_attention is {self.local_attention}; it must be even, at least 0")
         for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):

@@ -102,7 +102,8 @@ class BertEmbeddings(keras.layers.Layer):
             self.position_embeddings = embedding(config.max_position_embeddings, seed + 1, "position_embeddings")
         if config.type_vocab_size:
             self.token_type_embeddings = embedding(config.type_vocab_size, seed + 2, "token_type_embeddings")
-        self.layer_norm = layer_norm(config, "layer_norm")
+        is_static = config.encoder == "static"
+        self.layer_norm = keras.layers.Identity() if is_static else layer_norm(config, "layer_norm")
         self.dropout = Dropout(config.hidden_dropout_prob, seed=seed + 3)
 
     def build(self, input_shape):

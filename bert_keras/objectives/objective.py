@@ -23,8 +23,8 @@ class Objective:
         loss: (dict of the sums of some examples, totals of the global batch) -> their part of the loss, a scalar;
             the parts of a batch add up to its loss.
         metrics: dict of sums over any number of examples, floats -> metrics for logs and progress bars, `loss` first.
-        whole_batch: whether the sums of an example depend on the other examples, as with negatives from the batch. The
-            training loop then gives `example_sums` the outputs and `weights` of the whole global batch, on each device.
+        whole_batch: labels that `example_sums` needs of the whole global batch, with its outputs, on each device: the
+            sums of an example depend on the other examples, as with negatives from the batch; (): they do not.
     """
 
     name: str
@@ -33,4 +33,4 @@ class Objective:
     totals: Callable[[Batch], tuple[Any, ...]]
     loss: Callable[[dict[str, Any], tuple[Any, ...]], Any]
     metrics: Callable[[Mapping[str, float]], dict[str, float]]
-    whole_batch: bool = False
+    whole_batch: tuple[str, ...] = ()

@@ -24,8 +24,8 @@ LENGTH_FIELD, UNTRAINED_FIELD = "max_seq_length", "untrained_parts"
 
 def family_of(config: BertConfig) -> str | None:
     """The family of an encoder with `BertConfig.variations`; None without: BERT, RoBERTa and ELECTRA have the same."""
-    if config.encoder == "bilm":
-        return "bilm"
+    if config.encoder != "transformer":
+        return config.encoder
     if config.relative_attention != "none":
         return "mpnet" if config.relative_attention == "bias" else "deberta-v2"
     return "albert" if config.shared_layers else "modernbert" if config.variations() else None

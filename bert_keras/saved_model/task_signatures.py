@@ -102,7 +102,10 @@ class ServedTask(tf.Module):
         super().__init__()
         self.embedding = embedding or NO_EMBEDDING
         if task.contrastive:
-            self.embedding = dataclasses.replace(self.embedding, pooling=settings.pooling)
+            dimensions = settings.matryoshka_dimensions
+            self.embedding = dataclasses.replace(
+                self.embedding, pooling=settings.pooling, matryoshka_dimensions=dimensions
+            )
         # Track the variables, not the model: Keras would trace a tracked model for another default signature.
         self.variables_used = [weight.value for weight in model.weights]
         self._inputs = TextInputs(tokenizer, settings.max_seq_length, settings.truncation)

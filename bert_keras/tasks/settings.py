@@ -47,6 +47,8 @@ class TaskSettings:
         pooling: vectors of texts: `mean` of the last layer's vectors, or `cls`, as in
             `bert_keras.saved_model.settings.EmbeddingSettings`.
         dropout: vectors of texts: dropout of the encoder in training; 0: as in its configuration.
+        matryoshka_dimensions: vectors of texts: lengths that they are also trained for, cut from the left and
+            normalised again (`bert_keras.tasks.similarity.matryoshka`), such as 32,64,128; the served model says so.
         head: the layer between the first token's vector and the output layer: `tanh`, as in the paper; `gelu` (the
             exact one: ELECTRA, DeBERTa), `relu` (DistilBERT); ModernBERT's, with a normalisation, on the first token
             (`norm`) or on the mean of the tokens (`norm_mean`), for labels of tokens on each; empty: the initial
@@ -67,6 +69,7 @@ class TaskSettings:
     bilstm: bool = weights(False)
     pooling: Literal["mean", "cls"] = weights("mean")
     dropout: float = weights(0.0)
+    matryoshka_dimensions: tuple[int, ...] = weights(())
     head: Literal["", "tanh", "gelu", "relu", "norm", "norm_mean"] = weights("")
     activation: Literal["identity", "sigmoid"] = export("identity")
 
@@ -99,6 +102,9 @@ class TaskSettings:
             raise ValueError(f"task.truncation is {self.truncation!r}; it must be head, tail or head_tail")
         if not 0 <= self.dropout < 1:
             raise ValueError(f"task.dropout is {self.dropout}; it must be at least 0, and below 1")
+        object.__setattr__(self, "matryoshka_dimensions", tuple(self.matryoshka_dimensions))  # a list in JSON
+        if min(self.matryoshka_dimensions, default=1) < 1:
+            raise ValueError(f"task.matryoshka_dimensions is {self.matryoshka_dimensions}; each must be at least 1")
         if self.bilstm and self.features:
             raise ValueError(
                 f"task.bilstm is True and task.features is {self.features!r}, which has its own BiLSTM; set only one"

@@ -26,6 +26,7 @@ from bert_keras.models.config import BertConfig
 from bert_keras.models.layers import MASKED_SCORE
 from bert_keras.objectives.labels import label_objective
 from bert_keras.objectives.mlm_nsp import nll_and_hits
+from bert_keras.objectives.objective import Objective
 from bert_keras.tasks.answers import nearest_texts
 from bert_keras.tasks.rows import TaskFeatures, TaskRow
 from bert_keras.tasks.sequences import TokenRuns, single_sequences
@@ -54,8 +55,23 @@ def _totals(batch):
 
 
 objective = dataclasses.replace(
-    label_objective("similarity"), example_sums=_example_sums, totals=_totals, whole_batch=True
+    label_objective("similarity"), example_sums=_example_sums, totals=_totals, whole_batch=("weights",)
 )
+
+
+def matryoshka(dimensions: Sequence[int]) -> Objective:
+    """The objective of vectors that may be cut to their first `dimensions`, and normalised again.
+
+    Its loss is the mean of those of the whole vectors and of each length (A. Kusupati et al. 2022, arXiv 2205.13147,
+    equation 1, with equal weights); the accuracy is of the whole.
+    """
+
+    def example_sums(vectors, batch):
+        whole = _example_sums(vectors, batch)
+        cut = [_example_sums(ops.normalize(vectors[..., :size]), batch)["nll"] for size in dimensions]
+        return {**whole, "nll": sum(cut, whole["nll"]) / (1 + len(cut))}
+
+    return dataclasses.replace(objective, example_sums=example_sums)
 
 
 def check_training(
@@ -64,8 +80,13 @@ def check_training(
     """Refuse a training that would learn nothing, or from less than the batch.
 
     Raises:
-        InputError: rows of one text without dropout, or a batch in parts.
+        InputError: rows of one text without dropout, a batch in parts, or vectors shorter than they are cut to.
     """
+    if settings.matryoshka_dimensions and max(settings.matryoshka_dimensions) >= encoder.hidden_size:
+        raise InputError(
+            f"task.matryoshka_dimensions is {settings.matryoshka_dimensions}, but the vectors have "
+            f"{encoder.hidden_size} numbers; give smaller ones"
+        )
     rates = settings.dropout or encoder.hidden_dropout_prob or encoder.attention_probs_dropout_prob
     if "text_pair" not in rows[0].inputs and not rates:
         raise InputError(

@@ -1,4 +1,4 @@
-"""TFX's Evaluator, which also scores the initial model, both models on a reference corpus, and minimal pairs."""
+"""TFX's Evaluator, which also scores the initial model, both on a reference corpus, minimal pairs, and a teacher."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from tfx.dsl.io import fileio
 from tfx.types import Artifact, artifact_utils, standard_artifacts, standard_component_specs
 from tfx.utils import io_utils, path_utils
 
-from components.evaluator import minimal_pairs, word_perplexity
-from components.io.shards import write_json
+from bert_keras.finetuning.artifact_files import TEACHER_FILE
+from components.evaluator import minimal_pairs, results, word_perplexity
+from components.io.shards import read_json, write_json
 from components.stage import Stage
 
 # At most so many examples of the reference corpus are scored, by both models.
@@ -36,16 +37,31 @@ class PairSettings:
     min_accuracy: float | None
 
 
-class Executor(executor.Executor):
-    """TFX's executor; then writes `word_perplexity.json` and `minimal_pairs.json`.
+@dataclasses.dataclass(frozen=True)
+class TeacherSettings:
+    """How a model is compared with its teacher.
 
-    It withdraws the blessing of a model that forgot, or that misses the minimum of the pairs.
+    Attributes:
+        metric: the first score of the task.
+        min_share: `TaskGate.min_share_of_teacher`.
+    """
+
+    metric: str
+    min_share: float | None
+
+
+class Executor(executor.Executor):
+    """TFX's executor; then writes `word_perplexity.json`, `minimal_pairs.json` and `teacher.json`.
+
+    It withdraws the blessing of a model that forgot, or that misses the minimum of the pairs or of the teacher's score.
     """
 
     def Do(self, input_dict: dict, output_dict: dict, exec_properties: dict[str, Any]) -> None:
         super().Do(input_dict, output_dict, exec_properties)
         if exec_properties.get("pairs"):
             _score_pairs(PairSettings(**json.loads(exec_properties["pairs"])), input_dict, output_dict)
+        if exec_properties.get("teacher"):
+            _compare(TeacherSettings(**json.loads(exec_properties["teacher"])), input_dict, output_dict)
         if not input_dict.get("initial_model"):
             return
         settings = ForgettingSettings(**json.loads(exec_properties["forgetting"]))
@@ -83,6 +99,21 @@ def _score_pairs(settings: PairSettings, input_dict: dict, output_dict: dict) ->
         _withdraw(artifact_utils.get_single_instance(output_dict["blessing"]))
 
 
+def _compare(settings: TeacherSettings, input_dict: dict, output_dict: dict) -> None:
+    """Write `teacher.json`; withdraw the blessing of a model below its share of the teacher's score."""
+    run = artifact_utils.get_single_uri(input_dict["model_run"])
+    evaluation = artifact_utils.get_single_uri(output_dict["evaluation"])
+    figures = {
+        **read_json(os.path.join(run, TEACHER_FILE)),
+        "metric": settings.metric,
+        "model": results.evaluated(evaluation)[settings.metric],
+        "min_share": settings.min_share,
+    }
+    write_json(os.path.join(evaluation, TEACHER_FILE), figures)
+    if results.below_teacher(figures):
+        _withdraw(artifact_utils.get_single_instance(output_dict["blessing"]))
+
+
 def _figures(models: dict[str, str], examples: str, part: str, most: int | None = None) -> dict[str, float | None]:
     """Perplexity per word of each model, and the tokens per word."""
     tokens = word_perplexity.tokens_per_word(examples)
@@ -105,16 +136,21 @@ def _withdraw(blessing: Artifact) -> None:
 class Evaluator(
     Stage,
     executor=Executor,
-    inputs={"initial_model": standard_artifacts.Model, "reference_examples": standard_artifacts.Examples},
-    parameters={"forgetting": str, "pairs": str, "code": str},
-    optional=("initial_model", "reference_examples", "forgetting", "pairs"),
+    inputs={
+        "initial_model": standard_artifacts.Model,
+        "reference_examples": standard_artifacts.Examples,
+        "model_run": standard_artifacts.ModelRun,
+    },
+    parameters={"forgetting": str, "pairs": str, "teacher": str, "code": str},
+    optional=("initial_model", "reference_examples", "model_run", "forgetting", "pairs", "teacher"),
     like=standard_component_specs.EvaluatorSpec,
 ):
     """Metrics and thresholds (TFMA) of `model` against `baseline_model` on `examples`, with one blessing.
 
     It is withheld from a model that forgot (`initial_model`, `reference_examples`, `forgetting`: `ForgettingSettings`),
-    or that is below the minimum of `pairs` (`PairSettings`). `code` is that of the metrics, which `module_path` names;
-    TFX's `module_file` copies files without their packages, and needs pip.
+    or that is below the minimum of `pairs` (`PairSettings`), or of the teacher in `model_run` (`TeacherSettings`).
+    `code` is that of the metrics, which `module_path` names; TFX's `module_file` copies files without their packages,
+    and needs pip.
     """
 
     TYPE_ANNOTATION = standard_component_specs.EvaluatorSpec.TYPE_ANNOTATION

@@ -11,8 +11,8 @@ from __future__ import annotations
 import dataclasses
 
 # Kinds: a bound of the value, the change against the last blessed model, the floor of chance, a slice without examples,
-# the change against the initial model on the reference corpus.
-VALUE, CHANGE, CHANCE, EMPTY, FORGETTING = "value", "change", "chance", "empty", "forgetting"
+# the change against the initial model on the reference corpus, the share of the teacher's score.
+VALUE, CHANGE, CHANCE, EMPTY, FORGETTING, TEACHER = "value", "change", "chance", "empty", "forgetting", "teacher"
 AT_LEAST, AT_MOST = "at least", "at most"
 
 
@@ -23,7 +23,7 @@ class GateFailure:
     `slice` is (by, of), as ("length", "33 to 64"); None: all examples. The value must be `AT_LEAST` or `AT_MOST` the
     `bound`, which for `CHANCE` is the best guess's, or differ by `allowed_change` from `baseline`, the last blessed
     model's value or for `FORGETTING` the initial model's; `relative`: by a share of it. `standard_errors`: above
-    chance.
+    chance. For `TEACHER` the `baseline` is the teacher's value, and `bound` the share of it.
     """
 
     metric: str | None

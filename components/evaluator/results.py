@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow_model_analysis as tfma
 
+from bert_keras.finetuning.artifact_files import TEACHER_FILE
 from components.evaluator import minimal_pairs, word_perplexity
-from components.evaluator.gate_failures import AT_LEAST, AT_MOST, CHANGE, EMPTY, FORGETTING, VALUE, GateFailure
+from components.evaluator.gate_failures import AT_LEAST, AT_MOST, CHANGE, EMPTY, FORGETTING, TEACHER, VALUE, GateFailure
 from components.evaluator.gate_failures import CHANCE as AT_CHANCE
 from components.evaluator.settings import LABEL_FEATURE, LENGTH_FEATURE, SLICED_BY
 from components.io.shards import read_json
@@ -95,7 +96,24 @@ def gate_failures(evaluation: str) -> list[GateFailure]:
     if pairs and minimal_pairs.missed(pairs):
         value, bound = pairs["overall"]["accuracy"], pairs["min_accuracy"]
         failures.append(GateFailure("minimal_pairs", VALUE, value=value, direction=AT_LEAST, bound=bound))
+    teacher = teacher_figures(evaluation)
+    if teacher and below_teacher(teacher):
+        metric, share = teacher["metric"], teacher["min_share"]
+        before = teacher["scores"][metric]
+        failures.append(GateFailure(metric, TEACHER, None, teacher["model"], AT_LEAST, share, baseline=before))
     return failures
+
+
+def below_teacher(figures: Mapping[str, Any]) -> bool:
+    """Whether the model of `teacher.json` has a smaller share of the teacher's score than it must have."""
+    share = figures["min_share"]
+    return share is not None and not (figures["model"] or 0.0) >= share * figures["scores"][figures["metric"]]
+
+
+def teacher_figures(evaluation: str) -> dict[str, Any]:
+    """The content of `teacher.json` (`components.evaluator.component`); {} without a teacher."""
+    path = os.path.join(evaluation, TEACHER_FILE)
+    return read_json(path) if os.path.exists(path) else {}
 
 
 def pair_figures(evaluation: str) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from bert_keras.tasks.table import Task
 from components.io.shards import shard_name, whole_file, write_shard
 from components.task_example_gen.readers import LocatedRow, ReadReport, read_located
 from components.task_example_gen.settings import TaskDataSettings
-from components.task_example_gen.split_files import EVAL, EVAL_MISMATCHED, LABELLED, SPLITS, TRAIN
+from components.task_example_gen.split_files import EVAL, EVAL_MISMATCHED, LABELLED, SPLITS, TRAIN, UNLABELLED
 from components.task_example_gen.splits import hold_out, sample
 
 # Gives shards of some megabytes; thirty for SQuAD, whose contexts repeat.
@@ -80,7 +80,9 @@ def _check_contrastive(task: Task, rows: Mapping[str, Sequence[TaskRow]]) -> Non
                     f"row {row.row_id} of the training rows has a score; {task.name} trains on texts, or on pairs that "
                     "belong together: leave the others and the column out, and give scored pairs with --eval FILE"
                 )
-            if split != TRAIN and ("text_pair" not in row.inputs or (row.gold is None and split in LABELLED)):
+            if split in (TRAIN, UNLABELLED):
+                continue
+            if "text_pair" not in row.inputs or (row.gold is None and split in LABELLED):
                 raise InputError(
                     f"row {row.row_id} of the {split} rows is not one of {scored}, by which {task.name} is judged; "
                     f"give a file of them with --{split} FILE"

@@ -31,7 +31,9 @@ from components.task_example_gen.readers.table import TABLES
 
 TRAIN, EVAL, TEST = "train", "eval", "test"
 EVAL_MISMATCHED, TEST_MISMATCHED = "eval_mismatched", "test_mismatched"
-SPLITS = (TRAIN, EVAL, EVAL_MISMATCHED, TEST, TEST_MISMATCHED)
+# Rows to train on that only a teacher answers.
+UNLABELLED = "unlabelled"
+SPLITS = (TRAIN, EVAL, EVAL_MISMATCHED, TEST, TEST_MISMATCHED, UNLABELLED)
 # Splits whose rows must have labels.
 LABELLED = (TRAIN, EVAL, EVAL_MISMATCHED)
 

@@ -55,6 +55,10 @@ def convert(
             metavar="FILE", help="int8: some hundred texts like those to be answered, in a form and columns of `apply`."
         ),
     ] = None,
+    layers: Annotated[
+        str | None,
+        typer.Option(metavar="N,N,...", help="Keep these layers, counted from 1; 0: a vector a token, without layers."),
+    ] = None,
     task: Annotated[
         str | None,
         typer.Option(
@@ -67,6 +71,7 @@ def convert(
     docs/library.md has the table of formats. A fine-tuned model keeps its head in hf, bert-tfx and onnx, which is
     written, not read. The pickle in pytorch_model.bin is not run.
     """
+    from bert_keras.convert.fewer_layers import with_layers
     from bert_keras.convert.formats import export, read_folder
     from bert_keras.convert.huggingface.fine_tuned import as_task
     from bert_keras.convert.tensor_files.tf_checkpoints import is_checkpoint
@@ -88,6 +93,8 @@ def convert(
             f"Python: bert_keras.export(bert_keras.from_checkpoint({source!r}), {target!r}, {format_!r})"
         )
     folder = as_task(folder, task) if task else folder
+    if layers:
+        folder = with_layers(folder, _numbers(layers))
     said = folder.embedding
     normalized = said.normalize if normalize is None else normalize
     embedding = dataclasses.replace(said, pooling=pooling or said.pooling, normalize=normalized)
@@ -113,6 +120,13 @@ def convert(
     config = folder.config
     shape = f"{config.num_hidden_layers} layers, {config.hidden_size} wide, {config.vocab_size:,} tokens"
     typer.echo("; ".join([f"{target}: {shape}", *notes, *folder.remarks, *written.remarks]))
+
+
+def _numbers(layers: str) -> list[int]:
+    try:
+        return [int(number) for number in layers.split(",")]
+    except ValueError:
+        raise InputError(f"--layers {layers}: takes numbers with commas, such as 1,3,5") from None
 
 
 def _write_onnx(folder: ModelFolder, target: str, calibration: str | None) -> Written:

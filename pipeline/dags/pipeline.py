@@ -15,7 +15,7 @@ from bert_keras.jobs import FinetuneJob
 from components.baseline_resolver.strategy import LatestComparableStrategy
 from components.code_version import FINETUNING, code_fingerprint, weights_fingerprint
 from components.evaluator import metrics, minimal_pairs, slices, task_scores, word_perplexity
-from components.evaluator.component import Evaluator
+from components.evaluator.component import Evaluator, TeacherSettings
 from components.pusher.component import ModelPush
 from components.serving_validator.component import ServingValidator
 from components.task_example_gen.component import TaskExampleGen
@@ -46,13 +46,16 @@ def _finetuning_stages(spec: RunSpec, recipe: FineTuneRecipe) -> Trained:
     """The stages of fine-tuning: from a task's files to a model that takes its raw text."""
     example_gen = TaskExampleGen(recipe.name, spec.inputs.rows, spec.inputs.rows_fingerprint, recipe.data)
     examples = example_gen.outputs[stages.EXAMPLES]
-    initial = spec.inputs.initial_model
+    initial, teacher = spec.inputs.initial_model, spec.inputs.teacher
     job = FinetuneJob(
         task=recipe.name,
         task_settings=recipe.task,
         init=initial.source if initial else "",
         init_fingerprint=initial.sha256 if initial else "",
         cased=spec.request.cased,
+        teacher=teacher.source if teacher else "",
+        teacher_fingerprint=teacher.sha256 if teacher else "",
+        distillation=recipe.distillation,
         training=recipe.training,
         search=recipe.search,
         restarts=recipe.restarts,
@@ -68,7 +71,8 @@ def _finetuning_stages(spec: RunSpec, recipe: FineTuneRecipe) -> Trained:
     )
     trainer = trainer_of("components.trainer.finetune", job, examples)
     gate = task_eval_config(recipe.row, recipe.gate, recipe.slices)
-    return Trained([example_gen, trainer], trainer, examples, gate)
+    share = TeacherSettings(recipe.row.metrics[0], recipe.gate.min_share_of_teacher) if spec.request.teacher else None
+    return Trained([example_gen, trainer], trainer, examples, gate, teacher=share)
 
 
 def _evaluate_and_push(spec: RunSpec, trained: Trained) -> list[BaseComponent]:
@@ -94,6 +98,8 @@ def _evaluate_and_push(spec: RunSpec, trained: Trained) -> list[BaseComponent]:
         reference_examples=trained.reference,
         forgetting=trained.forgetting,
         pairs=trained.pairs,
+        model_run=trainer.outputs[stages.MODEL_RUN] if trained.teacher else None,
+        teacher=trained.teacher,
     )
     validator = ServingValidator(trainer.outputs[stages.MODEL], gate.outputs[stages.BLESSING], spec.recipe.serving)
     # A changed server must miss the cache too; components do not import the server, only a command that starts one.

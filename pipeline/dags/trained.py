@@ -12,7 +12,7 @@ from tfx.proto import trainer_pb2
 from tfx.types import channel
 
 from bert_keras.jobs import Job
-from components.evaluator.component import ForgettingSettings, PairSettings
+from components.evaluator.component import ForgettingSettings, PairSettings, TeacherSettings
 
 
 @dataclasses.dataclass
@@ -32,6 +32,7 @@ class Trained:
     reference: channel.BaseChannel | None = None
     forgetting: ForgettingSettings | None = None
     pairs: PairSettings | None = None
+    teacher: TeacherSettings | None = None
 
 
 def trainer_of(entry_point: str, job: Job, examples: channel.BaseChannel, **inputs: Any) -> Trainer:

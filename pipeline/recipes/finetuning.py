@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable
 from typing import ClassVar
 
+from bert_keras.objectives.distillation import DistillationSettings
 from bert_keras.saved_model.settings import ExportSettings
 from bert_keras.tasks.settings import FineTuningConfig, RestartSettings, SearchSettings, TaskSettings
 from bert_keras.tasks.table import Task, task_of
@@ -30,6 +31,7 @@ class TaskGate:
             value requires an improvement.
         min_slice_scores: minimum of the same score for slices of the rows, such as `label=1:0.7`, `length=over 256:0.5`
             or `source=fiction:0.6`; a slice must have rows.
+        min_share_of_teacher: minimum of that score as a share of the teacher's on the same rows; None: any.
         allow_chance: lifts the floor of chance. Otherwise the score must also exceed the best guess without reading
             (`components.evaluator.chance`) by two standard errors; a correlation must exceed 0 by as much.
     """
@@ -37,9 +39,12 @@ class TaskGate:
     min_score: float = 0.0
     max_score_decrease: float = 0.0
     min_slice_scores: tuple[str, ...] = ()
+    min_share_of_teacher: float | None = None
     allow_chance: bool = False
 
     def __post_init__(self) -> None:
+        if self.min_share_of_teacher is not None and not self.min_share_of_teacher > 0:
+            raise ValueError(f"gate.min_share_of_teacher is {self.min_share_of_teacher}; it must be above 0")
         for text in self.min_slice_scores:
             _slice_bound(text)
 
@@ -72,6 +77,7 @@ class FineTuneRecipe:
     task: TaskSettings
     training: FineTuningConfig
     gate: TaskGate
+    distillation: DistillationSettings = dataclasses.field(default_factory=DistillationSettings)
     search: SearchSettings = dataclasses.field(default_factory=SearchSettings)
     restarts: RestartSettings = dataclasses.field(default_factory=RestartSettings)
     export: ExportSettings = dataclasses.field(default_factory=ExportSettings)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bert_keras.objectives.table import PARTS, perplexity_text
-from components.evaluator.gate_failures import CHANCE, CHANGE, FORGETTING, VALUE
+from components.evaluator.gate_failures import CHANCE, CHANGE, FORGETTING, TEACHER, VALUE
 from components.example_gate.limits import Figure
 from pipeline.recipes.finetuning import TaskGate
 from pipeline.report.score_format import MINUS, NO_SCORE, ScoreForm
@@ -21,7 +21,10 @@ Threshold = tuple[str | None, tuple[str, str] | None, str]
 
 @dataclasses.dataclass(frozen=True)
 class GateRow:
-    """A threshold of a kind (`VALUE`, which includes chance, `CHANGE`, `FORGETTING`); `passed` is None if unchecked."""
+    """A threshold of a kind: `VALUE`, which includes chance, `CHANGE`, `FORGETTING` or `TEACHER`.
+
+    `passed` is None if it is unchecked.
+    """
 
     metric: str
     kind: str
@@ -170,6 +173,12 @@ def task_gate_rows(
     wanted += above_chance(form.number(summary["chances"][metric][0]), summary)
     rows.append(GateRow(form.title, VALUE, measured, wanted, passed_value(metric, failed)))
     rows += _slice_rows(summary, metric, form, failed)
+    if teacher := summary["teacher"]:
+        before, share = teacher["scores"][metric], gate["min_share_of_teacher"]
+        wanted = "no bound" if share is None else f"at least {_percent(share)}"
+        measured = f"{(teacher['model'] or 0.0) / before:.1%} of {form.number(before)}" if before else NO_SCORE
+        passed = None if share is None else (metric, None, TEACHER) not in failed
+        rows.append(GateRow(form.title, TEACHER, measured, wanted, passed))
     wanted = _change_wanted(gate["max_score_decrease"], form)
     if baseline is None:
         return [*rows, GateRow(form.title, CHANGE, "no earlier comparable model", wanted, None)]

@@ -21,6 +21,7 @@ from pipeline.report.base_page import render as render_frame
 from pipeline.report.figures import curves
 from pipeline.report.figures.restarts import restarts
 from pipeline.report.figures.tables import Column, confusion, epochs, search_map, slice_table
+from pipeline.report.figures.teacher import comparison
 from pipeline.report.figures.wrong_answers import wrong_answers
 from pipeline.report.gate import task_gate_rows
 from pipeline.report.score_format import ScoreForm, figure, score_form
@@ -36,6 +37,7 @@ _SPLITS = {
     "eval_mismatched": "Held out, mismatched",
     "test": "Test",
     "test_mismatched": "Test, mismatched",
+    "unlabelled": "Labelled by the teacher",
 }
 SEARCHED = (
     f"The best of the search took the place of {', '.join(f'training.{name}' for name in (BATCH, RATE, EPOCHS))}."
@@ -80,6 +82,7 @@ def render(run: Run, summary: Mapping[str, Any], run_dir: str, baseline: Mapping
         splits=_splits(run, summary),
         restarts=restarts(summary["restarts"], forms),
         search=searched,
+        teacher=comparison(summary, forms[metric]),
         wrong=wrong_answers(task, rows, answers),
         confusion=confusion(task.labels, [row.gold for row in rows], answers)
         if task.kind == "classification"

@@ -172,7 +172,11 @@ class _Builder:
         options |= {f"--{name}": given.get(name) for name in ("data", "init")}
         options |= {"--vocab": request.vocab, "--train": request.train, "--eval": request.held_out}
         options |= {"--test": request.test, "--reference-corpus": request.reference_corpus, "--replay": request.replay}
-        options |= {"--cased/--uncased": request.cased}
+        options |= {
+            "--cased/--uncased": request.cased,
+            "--teacher": request.teacher,
+            "--unlabelled": request.unlabelled,
+        }
         return words + [word for option, value in options.items() for word in option_words(option, value)]
 
     def _step(

@@ -50,7 +50,7 @@ PRETRAIN = Workflow(
 )
 FINETUNE = Workflow(
     name="finetune",
-    inputs=("data", "train", "held_out", "test", "init", "cased"),
+    inputs=("data", "train", "held_out", "test", "init", "cased", "teacher", "unlabelled"),
     tuned={"num_train_epochs": "training.num_train_epochs", "min_score": "gate.min_score"},
 )
 WORKFLOWS = {workflow.name: workflow for workflow in (PRETRAIN, FINETUNE)}
@@ -97,6 +97,13 @@ class RunRequest:
     test: Annotated[tuple[str, ...], typer.Option(metavar="FILE", help="Rows to predict; repeatable.")] = ()
     init: Annotated[str | None, INIT_OPTION] = None
     cased: Annotated[bool | None, CASED_OPTION] = None
+    teacher: Annotated[
+        str | None,
+        typer.Option(metavar="DIR", help="Fine-tuned model to learn from, too (distillation.*)."),
+    ] = None
+    unlabelled: Annotated[
+        tuple[str, ...], typer.Option(metavar="FILE", help="Training rows that --teacher labels; repeatable.")
+    ] = ()
     settings: Annotated[tuple[str, ...], SET_OPTION] = ()
     name: Annotated[
         str,

@@ -143,12 +143,24 @@ def _fine_tuning_inputs(request: RunRequest, recipe: FineTuneRecipe) -> RunInput
         raise InputError(f"{request.recipe}: give the initial checkpoint, --init DIR")
     with _naming_a_version(request.init):
         format_of(request.init)
-    given = {"train": request.train, "eval": request.held_out, "test": request.test}
+    if request.teacher:
+        with _naming_a_version(request.teacher):
+            format_of(request.teacher)
+    elif request.unlabelled or recipe.gate.min_share_of_teacher is not None:
+        name = "--unlabelled" if request.unlabelled else "gate.min_share_of_teacher"
+        raise InputError(f"{name}: needs a teacher; give its folder with --teacher, or leave it out")
+    given = {
+        **{"train": request.train, "eval": request.held_out, "test": request.test},
+        "unlabelled": request.unlabelled,
+    }
     rows = find_splits(recipe.row, request.data, given)
     if line := leak_warning(request.init, rows):
         notify(line)
     return RunInputs(
-        rows=rows, rows_fingerprint=fingerprint(input_files(rows)), initial_model=_initial_files(request.init)
+        rows=rows,
+        rows_fingerprint=fingerprint(input_files(rows)),
+        initial_model=_initial_files(request.init),
+        teacher=_initial_files(request.teacher) if request.teacher else None,
     )
 
 

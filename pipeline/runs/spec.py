@@ -27,7 +27,7 @@ _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:+-]{0,199}")
 
 @dataclasses.dataclass(frozen=True)
 class InitialFiles:
-    """The folder of an initial model, the sha256 of its files, and its licence file; "": it has none."""
+    """The folder of an initial model or a teacher, the sha256 of its files, and its licence file; "": it has none."""
 
     source: str
     sha256: str
@@ -56,6 +56,7 @@ class RunInputs:
     rows: dict[str, list[str]] = dataclasses.field(default_factory=dict)
     rows_fingerprint: str = ""
     initial_model: InitialFiles | None = None
+    teacher: InitialFiles | None = None
 
     @property
     def fingerprints(self) -> dict[str, str]:
@@ -66,9 +67,9 @@ class RunInputs:
             "Replayed text": self.replay.fingerprint,
             "Rows: the files' names and contents": self.rows_fingerprint,
         }
-        if self.initial_model:
-            name = model_name(self.initial_model.source)
-            hashes[f"Initial model {name}: sha256 of its files"] = self.initial_model.sha256
+        for title, files in (("Initial model", self.initial_model), ("Teacher", self.teacher)):
+            if files:
+                hashes[f"{title} {model_name(files.source)}: sha256 of its files"] = files.sha256
         return {name: value for name, value in hashes.items() if value}
 
 

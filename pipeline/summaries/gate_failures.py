@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from components.evaluator.gate_failures import CHANCE, CHANGE, EMPTY, FORGETTING, VALUE, GateFailure
+from components.evaluator.gate_failures import CHANCE, CHANGE, EMPTY, FORGETTING, TEACHER, VALUE, GateFailure
 
 _TRAINING, _FINETUNING, _SERVING = "see docs/trouble.md", "see docs/finetuning.md", "see docs/serving.md"
 # Above the perplexity of a uniform guess with any vocabulary.
@@ -22,6 +22,8 @@ _TRY = {
     (False, VALUE): f"more rows or epochs, other settings (--search), or a better initial checkpoint; {_FINETUNING}",
     (False, CHANGE): "the baseline model is better: train longer, other seeds (--restarts 5), or allow "
     f"gate.max_score_decrease; {_FINETUNING}",
+    (False, TEACHER): "more rows (--unlabelled), more epochs, a larger student, or another distillation.temperature; "
+    "or allow less with gate.min_share_of_teacher; see docs/small-models.md",
     (False, CHANCE): "it has not learned from the rows: another training.learning_rate or seed (--restarts 5; small "
     "sets often fail with one), more rows or epochs, or a model that knows the language (--init); " + _FINETUNING,
 }
@@ -71,6 +73,12 @@ def sentence(failure: GateFailure) -> str:
         return (
             f"reference corpus: perplexity per word {failure.value:.4g}, the initial model's is {failure.baseline:.4g} "
             f"(threshold: a change of {failure.direction} {failure.allowed_change:+.1%})"
+        )
+    if failure.kind == TEACHER:
+        share = (failure.value or 0.0) / failure.baseline if failure.baseline else math.nan
+        return (
+            f"{name}: {failure.value:.4g} is {share:.1%} of the teacher's {failure.baseline:.4g} "
+            f"(threshold: {failure.direction} {failure.bound:.1%})"
         )
     if failure.kind == CHANGE:
         allowed = f"{failure.allowed_change:+.1%}" if failure.relative else f"{failure.allowed_change:+g}"

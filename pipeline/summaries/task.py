@@ -10,7 +10,7 @@ from typing import Any
 
 from bert_keras.finetuning.artifact_files import PREDICTIONS_FOLDER, RESTARTS_FILE, SEARCH_FILE
 from bert_keras.tasks.settings import TaskSpec
-from components.evaluator.results import evaluated
+from components.evaluator.results import evaluated, teacher_figures
 from components.io.shards import read_json
 from pipeline import stages
 from pipeline.recipes.finetuning import FineTuneRecipe
@@ -36,6 +36,7 @@ def figures(run: Run, recipe: FineTuneRecipe, initial: InitialFiles | None) -> d
         "rows_skipped": spec.skipped,
         # The official scores; the gate checks the first.
         "scores": {name: measured[name] for name in recipe.row.metrics},
+        "teacher": teacher_figures(run.output(stages.EVALUATOR, stages.EVALUATION).uri) or None,
         "search": read_json(os.path.join(model_run, SEARCH_FILE)) if recipe.search.enabled else None,
         "restarts": restarts,
         "predictions": {split: _files(os.path.join(predictions, split)) for split in sorted(os.listdir(predictions))},
@@ -52,6 +53,7 @@ def rows(summary: Mapping[str, Any], run_dir: str) -> dict[str, str]:
         **_search_row(summary["search"]),
         **restart_rows(summary["restarts"]),
         "scores": _figures(summary["scores"]) + _chance(summary["chances"]),
+        **_teacher_row(summary["teacher"]),
         "predictions": ", ".join(os.path.relpath(p, run_dir) for ps in summary["predictions"].values() for p in ps),
     }
 
@@ -80,6 +82,16 @@ def _search_row(search: Mapping[str, Any] | None) -> dict[str, str]:
     best, count = search["best"], len(search["trainings"])
     values = f"batch {best[BATCH]}, learning rate {best[RATE]:g}, {best[EPOCHS]:g} epochs"
     return {"search": f"{search['metric']} {best['score']:.4g}, the best of {count}: {values}"}
+
+
+def _teacher_row(figures: Mapping[str, Any] | None) -> dict[str, str]:
+    """What the model keeps of its teacher's score, and what it saves."""
+    if not figures:
+        return {}
+    before, costs = figures["scores"][figures["metric"]], figures["costs"]
+    cpu, size = (f"{costs['model'][name]:.3g} of {costs['teacher'][name]:.3g}" for name in ("cpu_ms", "megabytes"))
+    share = f", {(figures['model'] or 0.0) / before:.1%} of it" if before else ""
+    return {"teacher": f"{_figures(figures['scores'])}{share}; {cpu} CPU ms a row, {size} MB of weights"}
 
 
 def _chance(chances: Mapping[str, Any]) -> str:

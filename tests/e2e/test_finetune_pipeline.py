@@ -186,6 +186,34 @@ def test_a_worse_model_is_refused_and_the_better_one_stays_served(fine_tune, ini
     assert failure["value"] < failure["baseline"] == run.summary["scores"]["accuracy"]
 
 
+def test_a_student_of_one_layer_learns_from_the_pushed_model_and_is_judged_by_its_share(fine_tune, tmp_path):
+    run = fine_tune("sst-2")
+    teacher, student = run.dir / "serving" / run.summary["pushed_version"], tmp_path / "student"
+    code, _, err = bert_tfx("convert", teacher, student, "--from", "bert-tfx", "--to", "hf", "--layers", "1")
+    assert code == 0, err
+    rows = [line.rpartition("\t")[0] for line in (run.data / "train.tsv").read_text().splitlines()]
+    (tmp_path / "test.tsv").write_text(
+        "\n".join(["index\tsentence", *(f"{n}\t{row}" for n, row in enumerate(rows[1:41]))])
+    )
+    words = words_of("sst-2", student, run.data, tmp_path / "run", training__num_train_epochs=2)
+    words += ["--teacher", teacher, "--unlabelled", tmp_path / "test.tsv"]
+    code, out, err = bert_tfx(*words, "--set", "gate.min_share_of_teacher=1.5", "--set", "gate.allow_chance=true")
+    assert code == 3, out + err
+    summary = summary_of(tmp_path / "run")
+    failures = {failure["kind"]: failure for failure in summary["gate_failures"]}
+    assert failures["teacher"]["baseline"] == pytest.approx(run.summary["scores"]["accuracy"])
+    assert "of the teacher's" in err + out and "gate.min_share_of_teacher" in err + out
+    assert summary["rows"]["unlabelled"] == 40
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert "Beside its teacher" in page and "Labelled by the teacher" in page
+    costs = summary["teacher"]["costs"]
+    assert 0 < costs["model"]["megabytes"] < costs["teacher"]["megabytes"]
+
+    code, out, err = bert_tfx(*words, "--set", "gate.min_share_of_teacher=0.5", "--set", "gate.allow_chance=true")
+    assert code == 0, out + err
+    assert latest_run(str(tmp_path / "run")).stages["Trainer"].state == "CACHED"
+
+
 @pytest.mark.slow  # test_finetune.py: test_the_exported_model_starts_another_run
 def test_a_fine_tuned_model_can_be_fine_tuned_again(fine_tune, tmp_path):
     (version,) = (fine_tune("sst-2").dir / "serving").iterdir()

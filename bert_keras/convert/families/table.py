@@ -15,9 +15,23 @@ from bert_keras.errors import InputError
 from bert_keras.tokenizers.byte_bpe import ByteBpeTokenizer, check_order
 from bert_keras.tokenizers.protocol import SENTENCEPIECE, TITLES, WORDPIECE, Tokenizer
 
-# ELMo's is known to no other program.
+# ELMo's, and vectors of tokens, are known to no other program.
 _BILM = Family(name="bilm", title="biLM", algorithms=(WORDPIECE, SENTENCEPIECE))
-_ALL = (BERT, ROBERTA, ELECTRA, MODERNBERT, ALBERT, DISTILBERT, XLM_ROBERTA, CAMEMBERT, MPNET, DEBERTA_V2, _BILM)
+_STATIC = Family(name="static", title="static model", algorithms=tuple(TITLES), heads=BERT.heads)
+_ALL = (
+    BERT,
+    ROBERTA,
+    ELECTRA,
+    MODERNBERT,
+    ALBERT,
+    DISTILBERT,
+    XLM_ROBERTA,
+    CAMEMBERT,
+    MPNET,
+    DEBERTA_V2,
+    _BILM,
+    _STATIC,
+)
 FAMILIES = {family.name: family for family in _ALL}
 
 

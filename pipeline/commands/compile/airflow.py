@@ -35,6 +35,7 @@ _PATHS = set(INPUTS) - {"cased"}
 _PATTERNS = {
     "corpus": "^([a-z][a-z0-9_]*=)?(/|[a-z0-9]+://)",
     "init": f"^(/|[a-z0-9]+://|{LATEST}$)",
+    "teacher": "^(/|[a-z0-9]+://)",
     "settings": "^[^=]+=",
 }
 

@@ -18,7 +18,7 @@ os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=2"
 import keras
 import numpy as np
 
-from bert_keras.data.array_batches import ArrayExamples
+from bert_keras.data.array_batches import TEACHER_OUTPUTS, ArrayExamples
 from bert_keras.models.bilm import BiLM
 from bert_keras.models.electra import ElectraForPreTraining
 from bert_keras.models.left_to_right import GptBert, LeftToRightLM
@@ -27,6 +27,7 @@ from bert_keras.models.roberta import RobertaForMaskedLM, roberta_config
 from bert_keras.models.spanbert import SpanBertForPreTraining
 from bert_keras.models.task_models import BertForSentenceSimilarity
 from bert_keras.objectives import electra, gpt_bert, mlm, mlm_nsp, next_token, span_boundary
+from bert_keras.objectives.distillation import DistillationSettings, distilled
 from bert_keras.tasks import similarity
 from bert_keras.training.backends.opening import open_devices
 from bert_keras.training.config import SecondPhase
@@ -61,11 +62,15 @@ CASES = {
     ),
     "left_to_right": (lambda: LeftToRightLM(LEFT_TO_RIGHT), next_token.OBJECTIVE, features(LENGTHS, segments=1)),
     "gpt_bert": (lambda: GptBert(TINY), gpt_bert.OBJECTIVE, features(LENGTHS, segments=1)),
-    # Its negatives are the other rows: those of the other device too.
+    # Its negatives are the other rows: those of the other device too; so the teacher's vectors are of all rows.
     "similarity": (
         lambda: BertForSentenceSimilarity(TINY, "mean"),
-        similarity.objective,
-        {**choices(LENGTHS), "weights": np.linspace(0.1, 1, len(LENGTHS), dtype="float32") ** 2},
+        distilled(similarity.matryoshka([4]), DistillationSettings()),
+        {
+            **choices(LENGTHS),
+            "weights": np.linspace(0.1, 1, len(LENGTHS), dtype="float32") ** 2,
+            TEACHER_OUTPUTS: np.random.default_rng(3).normal(size=(len(LENGTHS), 3, TINY.hidden_size)).astype("f4"),
+        },
     ),
     "bidirectional": (
         lambda: BiLM(BILM),

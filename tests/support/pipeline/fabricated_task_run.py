@@ -163,6 +163,7 @@ class FabricatedTask(FinishedRun):
             "rows_skipped": {"/somewhere/data/train.tsv": 2},
             "scores": scores,
             "chances": {self.metric: [0.25 * scores[self.metric], 9.0]},
+            "teacher": None,
             "search": None,
             "restarts": {
                 "metric": self.metric, "scores": {"11": scores}, "mean": scores[self.metric], "deviation": None,

@@ -59,7 +59,7 @@ class JaxSteps:
         self._mesh, self._replicas, self._workers = mesh, mesh.size, jax.process_count()
         self._returned = (*objective.sums, *COUNTS)
         self._random_states = RandomStates(model)
-        self._gathers = objective.whole_batch and self._replicas > 1
+        self._gathers = bool(objective.whole_batch) and self._replicas > 1
         self._fixed = [weight for weight in model.weights if not weight.trainable]
         self._ahead = 0 if mesh.devices.flat[0].platform == "cpu" else _STEPS_AHEAD
         step = _shard_map(self._replica_step, mesh, (_WHOLE, _ROWS, _ROWS), (_WHOLE, _WHOLE))
@@ -195,8 +195,8 @@ class JaxSteps:
             with self._with_values(trained, state["fixed"], call):
                 outputs, labels = self._model(batch, training=True), batch
             if self._gathers:
-                outputs, weights = (jax.lax.all_gather(x, _AXIS, tiled=True) for x in (outputs, batch["weights"]))
-                labels = {"weights": weights}
+                labels = {name: batch[name] for name in self._objective.whole_batch}
+                outputs, labels = jax.lax.all_gather((outputs, labels), _AXIS, tiled=True)
             # Each replica has all rows, if gathered; the sums and gradients of the replicas are added later.
             share = self._replicas if self._gathers else 1
             sums = self._objective.example_sums(outputs, labels)

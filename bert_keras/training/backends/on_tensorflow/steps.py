@@ -49,7 +49,7 @@ class TensorFlowSteps:
         self._objective, self._strategy, self._config = objective, strategy, config
         self._returned = (*objective.sums, *COUNTS)
         self._random_states = RandomStates(model)
-        self._gathers = objective.whole_batch and strategy.num_replicas_in_sync > 1
+        self._gathers = bool(objective.whole_batch) and strategy.num_replicas_in_sync > 1
         self._gradients = tf.function(self._micro_batch, jit_compile=config.jit_compile)
         if self._gathers:
             # It communicates, which neither a nested function nor XLA can.
@@ -191,8 +191,8 @@ class TensorFlowSteps:
             outputs = self.model(batch, training=True)
             if self._gathers:
                 replica = tf.distribute.get_replica_context()
-                outputs, weights = (replica.all_gather(x, axis=0) for x in (outputs, batch["weights"]))
-                batch = {"weights": weights}
+                outputs = replica.all_gather(outputs, axis=0)
+                batch = {name: replica.all_gather(batch[name], axis=0) for name in self._objective.whole_batch}
             sums = self._objective.example_sums(outputs, batch)
             # Each replica has all rows, if gathered; the sums and gradients of the replicas are added later.
             share = replica.num_replicas_in_sync if self._gathers else 1

@@ -55,6 +55,22 @@ def plain_loss(vectors, weights):
     return total / sum(weights)
 
 
+def test_the_loss_of_vectors_that_may_be_cut_is_the_mean_of_all_lengths():
+    vectors = np.random.default_rng(5).normal(size=(4, 2, 8)).astype(np.float32)
+    vectors /= np.sqrt((vectors**2).sum(-1, keepdims=True))
+    weights = np.array([1, 1, 0.5, 0], np.float32)
+    objective, batch = similarity.matryoshka([2, 5]), {"weights": weights}
+    sums = {name: np.sum(value) for name, value in objective.example_sums(vectors, batch).items()}
+    expected = np.mean([plain_loss(vectors[..., :size], weights) for size in (2, 5, 8)])
+    np.testing.assert_allclose(objective.loss(sums, objective.totals(batch)), expected, rtol=1e-5)
+
+
+def test_refuses_lengths_that_vectors_do_not_have():
+    settings = dataclasses.replace(SETTINGS, matryoshka_dimensions=(8, 32))
+    with pytest.raises(InputError, match=r"matryoshka_dimensions is \(8, 32\), but the vectors have 32 numbers"):
+        similarity.check_training(rows(("a", "b")), settings, CONFIG, FineTuningConfig())
+
+
 @pytest.mark.parametrize(
     ("texts", "weights"), [(2, (1, 1, 1, 1)), (3, (1, 1, 1, 1)), (3, (1.0, 0.25, 0.0, 0.5))], ids=str
 )
@@ -168,7 +184,7 @@ def trained():
 
 @pytest.mark.parametrize("task", [SIMILARITY, RETRIEVAL], ids=["similarity", "retrieval"])
 def test_the_pushed_model_embeds(task, trained, tmp_path):
-    settings = dataclasses.replace(SETTINGS, pooling="cls")
+    settings = dataclasses.replace(SETTINGS, pooling="cls", matryoshka_dimensions=(4,))
     export = ExportSettings(embedding=EmbeddingSettings(normalize=False))
     export_task_model(trained, task, settings, TOKENIZER, str(tmp_path / "1"), export)
     signatures = tf.saved_model.load(str(tmp_path / "1")).signatures
@@ -182,7 +198,8 @@ def test_the_pushed_model_embeds(task, trained, tmp_path):
         assert answer["num_tokens"].numpy().tolist() == [4, 3, 8]
     assert json.loads((tmp_path / "1" / "bert_config.json").read_text())["embedding"]["pooling"] == "cls"
     read = read_pushed(str(tmp_path / "1"))
-    assert (read.embedding, read.untrained) == (EmbeddingSettings("cls", False), ("pooler",))
+    expected = EmbeddingSettings("cls", False, matryoshka_dimensions=(4,))
+    assert (read.embedding, read.untrained) == (expected, ("pooler",))
 
     pairs = [("a b", "a c"), ("d", "e f"), ("g", "g h"), ("i j", "a"), ("b", "a c")]
     golds = [b for _, b in pairs] if task is RETRIEVAL else [1.0, 2.0, 3.0, 4.0, 5.0]

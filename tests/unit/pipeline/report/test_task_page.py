@@ -151,6 +151,27 @@ def test_an_ensemble(fabricate):
     assert "640 rows by each of 2 models that answer together, 3 epochs" in text
 
 
+@pytest.mark.parametrize(
+    ("share", "said"), [(None, "not judged 80.0% of 50.0% no bound"), (0.7, "passed 80.0% of 50.0% at least 70%")]
+)
+def test_a_student_is_beside_its_teacher(fabricate, share, said):
+    fabricated = fabricate("sst-2")
+    fabricated.summary["recipe"]["gate"]["min_share_of_teacher"] = share
+    costs = {"model": {"cpu_ms": 1.5, "megabytes": 20.0}, "teacher": {"cpu_ms": 6.0, "megabytes": 50.0}}
+    figures = {"metric": "accuracy", "model": 0.4, "scores": {"accuracy": 0.5}, "min_share": share, "costs": costs}
+    fabricated.summary["teacher"] = figures
+    html = fabricated.write()
+    check_stands_alone(html)
+    text = words(html)
+    assert f"Accuracy, teacher {said}" in text or f"Accuracy, teacher ✓ {said}" in text
+    assert (
+        "Accuracy 40.0% 50.0% 80.0%" in text
+        and "CPU ms a row 1.5 6 25.0%" in text
+        and "MB of weights 20 50 40.0%" in text
+    )
+    assert 'aria-label="Share of the teacher&#39;s: Accuracy 80.0%; CPU ms a row 25.0%; MB of weights 40.0%"' in html
+
+
 def test_a_search(fabricate):
     fabricated = fabricate("cola")
     # Batch 16: 5e-05 with 2 and 3 epochs, 2e-05 with 2 and 3; then batch 32.

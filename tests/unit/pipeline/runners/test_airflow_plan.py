@@ -189,7 +189,8 @@ def test_the_file_of_the_dags_is_the_user_s_after_the_first_time(tmp_path):
 def test_a_task_is_compiled_for_airflow(tmp_path):
     invoke("mrpc", "--run-dir", tmp_path, "--output", tmp_path / "dags", "--init", "/bert", "--data", "/MRPC")
     plan = read(tmp_path / "dags" / "bert-finetune.json")
-    assert list(plan.parameters) == ["data", "train", "held_out", "test", "init", "cased", "settings"]
+    inputs = ["data", "train", "held_out", "test", "init", "cased", "teacher", "unlabelled"]
+    assert list(plan.parameters) == [*inputs, "settings"]
     assert "Trainer" in plan.nodes and "CorpusGen" not in plan.nodes
     assert (plan.parameters["init"].default, plan.parameters["held_out"].option) == ("/bert", "--eval")
 

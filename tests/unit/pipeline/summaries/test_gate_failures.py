@@ -37,6 +37,10 @@ SENTENCES = [
         "accuracy: 0.75 is not better than chance, 0.74, by two standard errors (+0.5); gate.allow_chance=true would "
         "allow it",
     ),
+    (
+        GateFailure("accuracy", "teacher", value=0.81, direction="at least", bound=0.95, baseline=0.9),
+        "accuracy: 0.81 is 90.0% of the teacher's 0.9 (threshold: at least 95.0%)",
+    ),
     (GateFailure(None, "empty", LENGTH), "no held-out rows are in the slice length 33 to 64, which has a threshold"),
 ]  # fmt: skip
 

@@ -1,0 +1,159 @@
+"""A teacher: a larger fine-tuned model, whose outputs for the rows a smaller one learns (knowledge distillation).
+
+It computes each row once, before the training, into a file: any number of trainings, of any students on both backends,
+cost nothing more.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from etils import epath
+
+from bert_keras.convert.formats import read_folder
+from bert_keras.convert.model_folder import ModelFolder
+from bert_keras.data.array_batches import TEACHER_OUTPUTS, TEACHER_SPANS, TEACHER_TOKENS
+from bert_keras.errors import InputError
+from bert_keras.finetuning.init_checkpoint import check_size, continues, initialize_encoder
+from bert_keras.finetuning.training import TrainedTask
+from bert_keras.notices import notify, tell
+from bert_keras.tasks.rows import TaskRow
+from bert_keras.tasks.settings import TaskSettings
+from bert_keras.tasks.table import Task
+from bert_keras.tasks.task_types import task_type_of
+
+# Rows of a timed call and of the one that is subtracted, and turns.
+_TIMED, _FEW, _TURNS = 128, 16, 2
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Teacher:
+    """A teacher of a task.
+
+    Attributes:
+        folder: the teacher.
+        trained: its model, with the student's settings of rows, and the teacher's head or pooling.
+        outputs_dir: where its outputs are kept.
+    """
+
+    folder: ModelFolder
+    trained: TrainedTask
+    outputs_dir: str = ""
+
+    @classmethod
+    def read(cls, directory: str, task: Task, settings: TaskSettings, student: ModelFolder) -> Teacher:
+        """Read the folder of a teacher, in any format that `bert-tfx convert` reads.
+
+        Args:
+            directory: of a model for a task of the same type, with the same labels in any order; for vectors of texts
+                of any encoder as wide as the student.
+            task: the student's, with its labels.
+            settings: how rows become features.
+            student: its initial model.
+
+        Raises:
+            InputError: it cannot be read, or cannot teach the task.
+        """
+        folder = read_folder(directory)
+        for remark in folder.remarks:
+            notify(f"teacher: {remark}")
+        tokenizer, config = folder.known_tokenizer(), folder.config
+        check_size(config, tokenizer)
+        if task.contrastive:
+            if config.hidden_size != student.config.hidden_size:
+                raise InputError(
+                    f"{directory}: its vectors have {config.hidden_size} numbers, the student's "
+                    f"{student.config.hidden_size}; give a teacher as wide as --init"
+                )
+            known, pooling = folder.settings, folder.embedding.pooling
+            settings = dataclasses.replace(
+                settings, pooling=known.pooling if known else settings.pooling if pooling == "none" else pooling
+            )
+        elif not continues(folder, task):
+            known_task = folder.task
+            what = f"{known_task.name} with the labels {', '.join(known_task.labels)}" if known_task else "no task"
+            wanted = f"the labels {', '.join(task.labels)}" if task.labels else f"the type of {task.name}"
+            raise InputError(f"{directory}: is a model of {what}; a teacher must be fine-tuned for {wanted}")
+        elif folder.settings:
+            settings = dataclasses.replace(settings, head=folder.settings.head)
+        if settings.max_seq_length > config.max_position_embeddings:
+            raise InputError(
+                f"{directory}: has positions for {config.max_position_embeddings} tokens; task.max_seq_length is "
+                f"{settings.max_seq_length}"
+            )
+        model = task_type_of(task).create_model(config, task, settings, 0, folder.architecture.embedding_size)
+        model.build()
+        initialize_encoder(model, folder, task)
+        return cls(folder, TrainedTask(model, task, settings, tokenizer))
+
+    def arrays(self, split: str, rows: Sequence[TaskRow], ids: np.ndarray, batch_size: int) -> dict[str, np.ndarray]:
+        """The outputs for a split's rows, as the objective takes them (`bert_keras.objectives.distillation`).
+
+        `ids` are the student's `input_ids`, int32 [N, ..., T].
+
+        Raises:
+            InputError: they are not finite: the weights are damaged; or they are of tokens, but of others.
+        """
+        path = epath.Path(self.outputs_dir, f"{split}.npz")
+        if not path.exists():
+            tell(f"the teacher answers the {len(rows):,} rows of {split}")
+            outputs, features = self.trained.outputs(rows, batch_size)
+            if self.trained.task.kind in ("tagging", "span") and not np.array_equal(features.arrays["input_ids"], ids):
+                raise InputError(
+                    f"{self.folder.path}: has another vocabulary than --init, and answers of {self.trained.task.name} "
+                    "are learned token by token; give a teacher with the student's vocabulary"
+                )
+            by_name = outputs if isinstance(outputs, dict) else {"": outputs}
+            if not all(np.isfinite(values).all() for values in by_name.values()):
+                raise InputError(f"{self.folder.path}: answers rows with NaN or infinity; give a teacher that works")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            unfinished = path.with_suffix(".unfinished")
+            with unfinished.open("wb") as file:
+                np.savez(file, **_named(by_name, self.trained.task))
+            unfinished.replace(path)
+        with path.open("rb") as file, np.load(file) as arrays:
+            return dict(arrays)
+
+    def labelled(self, rows: Sequence[TaskRow], batch_size: int) -> list[TaskRow]:
+        """Rows without golds, with the teacher's answers as theirs; those of vectors need none."""
+        if self.trained.task.contrastive or not rows:
+            return list(rows)
+        golds = self.trained.golds(rows, batch_size)
+        return [dataclasses.replace(row, gold=gold) for row, gold in zip(rows, golds, strict=True)]
+
+
+def costs(models: Mapping[str, TrainedTask], rows: Sequence[TaskRow]) -> dict[str, dict[str, float]]:
+    """Of each model the CPU time of a row, tokenized, in `cpu_ms`, and the size of its float32 weights in `megabytes`.
+
+    The time is that of some rows less that of a few, since each call is compiled first; the models take turns.
+    """
+    few, rows = rows[:_FEW], rows[: _FEW + _TIMED]
+    seconds: dict[str, list[float]] = {name: [] for name in models}
+    for _ in range(_TURNS):
+        for name, trained in models.items():
+            seconds[name].append(_cpu_seconds(trained, rows) - _cpu_seconds(trained, few))
+    return {
+        name: {
+            "cpu_ms": max(0.0, min(seconds[name])) / max(1, len(rows) - len(few)) * 1e3,
+            "megabytes": sum(4 * math.prod(weight.shape) for weight in trained.model.weights) / 1e6,
+        }
+        for name, trained in models.items()
+    }
+
+
+def _cpu_seconds(trained: TrainedTask, rows: Sequence[TaskRow]) -> float:
+    began = time.process_time()
+    trained.outputs(rows, _FEW)
+    return time.process_time() - began
+
+
+def _named(outputs: dict[str, np.ndarray], task: Task) -> dict[str, np.ndarray]:
+    if task.kind == "span":
+        return {key: outputs[name] for name, key in TEACHER_SPANS.items()}
+    if task.kind == "tagging":
+        return {TEACHER_TOKENS: np.moveaxis(outputs[""], 1, 2)}
+    return {TEACHER_OUTPUTS: outputs[""]}

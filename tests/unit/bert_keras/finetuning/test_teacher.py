@@ -1,0 +1,249 @@
+"""A student learns from a teacher's outputs; a folder that cannot teach is one line."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_keras.convert.fewer_layers import with_layers
+from bert_keras.convert.formats import export, read_folder
+from bert_keras.convert.model_folder import ModelFolder
+from bert_keras.errors import InputError
+from bert_keras.finetuning.fine_tuner import FineTuner
+from bert_keras.finetuning.finetune import finetune
+from bert_keras.finetuning.init_checkpoint import init_checkpoint, initialize_encoder
+from bert_keras.finetuning.teacher import Teacher
+from bert_keras.finetuning.training import TrainedTask, fine_tune
+from bert_keras.jobs import FinetuneJob
+from bert_keras.models.backbone import BertBackbone
+from bert_keras.models.config import BertConfig
+from bert_keras.objectives.distillation import DistillationSettings
+from bert_keras.saved_model.settings import EmbeddingSettings
+from bert_keras.tasks.rows import TaskRow, write_rows
+from bert_keras.tasks.settings import FineTuningConfig, TaskSettings
+from bert_keras.tasks.table import task_of
+from bert_keras.tasks.task_types import task_type_of
+from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
+
+WORDS = ["good", "bad", "fine", "film", "was", "very", "plot", "who"]
+TOKENIZER = BertTokenizer([*SPECIAL_TOKENS, *WORDS], True)
+CONFIG = BertConfig(len(TOKENIZER.vocabulary), 16, 2, 2, 32, 0.0, 0.0, max_position_embeddings=24)
+SETTINGS = TaskSettings(max_seq_length=16, max_query_length=4)
+RNG = np.random.default_rng(0)
+LABELS = {"ner": ("B-x", "I-x", "O")}
+
+
+def encoder(config=CONFIG, seed=1):
+    model = BertBackbone(dataclasses.replace(config, initializer_range=0.3), seed)
+    model.build()
+    return model
+
+
+def task_named(name):
+    task = task_of(name)
+    return dataclasses.replace(task, labels=LABELS.get(name, task.labels))
+
+
+def text(count=4):
+    return " ".join(RNG.choice(WORDS, count))
+
+
+def row(number, name):
+    if name == "squad1.1":
+        context = f"{text()} plot {text()}"
+        gold = {"answers": [{"text": "plot", "answer_start": context.index("plot")}]}
+        return TaskRow(str(number), {"question": "who", "context": context}, gold)
+    if name == "sentence-similarity":
+        return TaskRow(str(number), {"text": text(), "text_pair": text()}, None if number < 16 else 1.0)
+    return TaskRow(str(number), {"text": text()}, str(number % 2) if name == "sst-2" else ["B-x", "O", "O", "O"])
+
+
+def teach(name, directory, config=CONFIG, tokenizer=TOKENIZER, task=None, seed=5):
+    """Write a teacher with random weights, as Hugging Face's folder where it has one."""
+    task = task or task_named(name)
+    kind = task_type_of(task)
+    model = kind.create_model(dataclasses.replace(config, initializer_range=0.3), task, SETTINGS, seed)
+    model.build()
+    if task.contrastive:
+        folder = ModelFolder.in_memory(model.backbone, tokenizer)
+    else:
+        folder = ModelFolder.in_memory(model, tokenizer, task=task, settings=dataclasses.replace(SETTINGS, head="tanh"))
+    export(folder, directory, "hf")
+    return directory
+
+
+def student(tokenizer=TOKENIZER, config=CONFIG):
+    return init_checkpoint(config, tokenizer, encoder(config))
+
+
+@pytest.mark.parametrize("name", ["sst-2", "squad1.1", "ner", "sentence-similarity"])
+def test_a_student_learns_the_outputs_of_a_teacher_and_not_the_labels(name, tmp_path):
+    task, rows = task_named(name), [row(number, name) for number in range(24)]
+    teacher = Teacher.read(teach(name, str(tmp_path / "teacher")), task, SETTINGS, student())
+    teacher = dataclasses.replace(teacher, outputs_dir=str(tmp_path / "outputs"))
+    config = FineTuningConfig(num_train_epochs=50, train_batch_size=16, learning_rate=1e-2, warmup_proportion=0.0)
+    train, learns = rows[:16], DistillationSettings(weight=1.0, temperature=1.0)
+    before = task_type_of(task).create_model(CONFIG, task, SETTINGS, seed=0)
+    before.build()
+    initialize_encoder(before, student())
+    run = str(tmp_path / "run")
+    after = fine_tune(task, SETTINGS, config, student(), train, rows[16:], run, teacher=teacher, distillation=learns)
+
+    def distance(model):
+        outputs, _ = TrainedTask(model, task, SETTINGS, TOKENIZER).outputs(train, 8)
+        taught, _ = teacher.trained.outputs(train, 8)
+        return sum(np.abs(np.subtract(*pair)).mean() for pair in zip(values(outputs), values(taught), strict=True))
+
+    assert distance(after) < 0.6 * distance(before)
+
+
+def values(outputs):
+    """What is learned: of tags those of words, of logits what a softmax does not ignore."""
+    arrays = [outputs[name] for name in sorted(outputs)] if isinstance(outputs, dict) else [outputs]
+    arrays = [array[:, 1:5] if array.shape[-1] == len(LABELS["ner"]) else array for array in arrays]
+    return [
+        array if array.shape[-1] == CONFIG.hidden_size else array - array.mean(-1, keepdims=True) for array in arrays
+    ]
+
+
+@pytest.fixture
+def job(tmp_path, monkeypatch):
+    """Rows of which half have no labels, a student and a teacher that knows the labels by training."""
+    monkeypatch.setattr("bert_keras.finetuning.finetune.export_task_model", lambda *_: None)
+    task = task_named("sst-2")
+    rows = [TaskRow(str(n), {"text": f"{WORDS[n % 2]} {text()}"}, str(n % 2)) for n in range(40)]
+    unlabelled = [dataclasses.replace(row, gold=None) for row in rows[8:24]]
+    write_rows(str(tmp_path / "rows"), task, {"train": rows[:8], "eval": rows[24:], "unlabelled": unlabelled})
+    export(ModelFolder.in_memory(encoder(), TOKENIZER), str(tmp_path / "init"), "hf")
+    return FinetuneJob(
+        rows=str(tmp_path / "rows"),
+        task="sst-2",
+        task_settings=SETTINGS,
+        init=str(tmp_path / "init"),
+        teacher=teach("sst-2", str(tmp_path / "teacher")),
+        training=FineTuningConfig(num_train_epochs=4, train_batch_size=8, learning_rate=1e-3, eval_batch_size=8),
+        output_dir=str(tmp_path / "model"),
+        logs_dir=str(tmp_path / "logs"),
+        training_root=str(tmp_path / "training"),
+        code="of this test",
+    )
+
+
+def test_rows_without_labels_are_trained_on_with_the_teachers_answers(job, tmp_path):
+    tuner = FineTuner.from_job(job)
+    assert "unlabelled" not in tuner.rows and len(tuner.rows["train"]) == 24
+    answered = tuner.teacher.trained.answers(tuner.rows["train"][8:], 8)
+    assert [row.gold for row in tuner.rows["train"][8:]] == answered
+    finetune(job)
+    scores = json.loads((tmp_path / "logs" / "scores.json").read_text())
+    assert [*scores] == ["eval"]
+    figures = json.loads((tmp_path / "logs" / "teacher.json").read_text())
+    assert figures["scores"] == tuner.scores(tuner.teacher.trained, 8)
+    assert figures["costs"]["model"]["megabytes"] == figures["costs"]["teacher"]["megabytes"] > 0
+    lines = [json.loads(line) for line in (tmp_path / "logs" / "log.jsonl").read_text().splitlines()]
+    assert max(line["step"] for line in lines) == 24 // 8 * 4
+    (outputs,) = (tmp_path / "training" / "teachers").glob("*/train.npz")
+    answered = outputs.stat().st_mtime_ns
+    tuner.train(dataclasses.replace(job.training, seed=7))
+    assert outputs.stat().st_mtime_ns == answered
+    assert all("teacher_loss" in line for line in lines if line["kind"] == "train")
+
+
+def test_a_training_is_named_by_its_teacher(job, tmp_path):
+    other = teach("sst-2", str(tmp_path / "other"), seed=6)
+    folders = {
+        FineTuner.from_job(changed).folder(changed.training)
+        for changed in (
+            job,
+            dataclasses.replace(job, teacher=other),
+            dataclasses.replace(job, distillation=DistillationSettings(temperature=5.0)),
+        )
+    }
+    assert len(folders) == 3
+
+
+def test_without_a_teacher_rows_must_have_labels(job):
+    with pytest.raises(InputError, match="16 rows have no labels; give the --teacher that answers them"):
+        FineTuner.from_job(dataclasses.replace(job, teacher=""))
+
+
+def test_refuses_a_folder_that_cannot_teach(tmp_path):
+    def refused(name, directory, match, student_folder=None, settings=SETTINGS):
+        with pytest.raises(InputError, match=match):
+            Teacher.read(directory, task_named(name), settings, student_folder or student())
+
+    sst = teach("sst-2", str(tmp_path / "sst-2"))
+    refused("ner", sst, "must be fine-tuned for the labels B-x, I-x, O")
+    three = dataclasses.replace(task_of("text"), labels=("0", "1", "2"))
+    refused("sst-2", teach("text", str(tmp_path / "text"), task=three), "with the labels 0, 1, 2; a teacher must")
+    wide = dataclasses.replace(CONFIG, hidden_size=32)
+    directory = teach("sentence-similarity", str(tmp_path / "wide"), config=wide)
+    refused("sentence-similarity", directory, "vectors have 32 numbers, the student's 16")
+    refused("sst-2", sst, "positions for 24 tokens; task.max_seq_length is 32", settings=TaskSettings(32))
+
+
+def test_refuses_answers_by_token_of_another_vocabulary(tmp_path):
+    other = BertTokenizer([*SPECIAL_TOKENS, *reversed(WORDS)], True)
+    task, rows = task_named("ner"), [row(0, "ner")]
+    teacher = Teacher.read(teach("ner", str(tmp_path / "ner"), tokenizer=other), task, SETTINGS, student())
+    teacher = dataclasses.replace(teacher, outputs_dir=str(tmp_path))
+    ids = task_type_of(task).features(rows, task, SETTINGS, TOKENIZER).arrays["input_ids"]
+    with pytest.raises(InputError, match="another vocabulary than --init"):
+        teacher.arrays("train", rows, ids, 8)
+
+
+def test_refuses_a_teacher_whose_weights_are_damaged(tmp_path):
+    task = task_named("sst-2")
+    teacher = Teacher.read(teach("sst-2", str(tmp_path / "teacher")), task, SETTINGS, student())
+    teacher = dataclasses.replace(teacher, outputs_dir=str(tmp_path))
+    teacher.trained.model.classifier.kernel.assign(np.full((16, 2), np.nan, np.float32))
+    with pytest.raises(InputError, match="answers rows with NaN or infinity"):
+        teacher.arrays("train", [row(0, "sst-2")], np.zeros((1, 8)), 8)
+
+
+@pytest.mark.parametrize("layers", [[2], [1, 3], [3, 1, 2]])
+def test_a_model_with_some_layers_has_their_weights(layers):
+    folder = ModelFolder.in_memory(encoder(dataclasses.replace(CONFIG, num_hidden_layers=3)), TOKENIZER)
+    model = with_layers(folder, layers).model
+    assert model.config.num_hidden_layers == len(layers)
+    values = {variable.path.split("/", 1)[1]: variable.numpy() for variable in folder.model.weights}
+    for variable in model.weights:
+        path = variable.path.split("/", 1)[1]
+        for number, layer in enumerate(layers):
+            path = path.replace(f"layer_{number}/", f"LAYER_{layer - 1}/")
+        np.testing.assert_array_equal(variable.numpy(), values[path.replace("LAYER", "layer")])
+
+
+def test_refuses_layers_that_are_not_there():
+    folder = ModelFolder.in_memory(encoder(), TOKENIZER)
+    with pytest.raises(InputError, match="has the layers 1 to 2; --layers is 1,3"):
+        with_layers(folder, [1, 3])
+    albert = ModelFolder.in_memory(encoder(dataclasses.replace(CONFIG, shared_layers=True)), TOKENIZER, "albert")
+    with pytest.raises(InputError, match="its layers share weights"):
+        with_layers(albert, [1])
+
+
+def test_a_static_model_has_the_vectors_of_tokens_alone(tmp_path):
+    folder = ModelFolder.in_memory(encoder(), TOKENIZER, embedding=EmbeddingSettings("mean"))
+    made = with_layers(folder, [0])
+    vectors = made.model.embeddings.word_embeddings.embeddings.numpy()
+    assert not vectors[: len(SPECIAL_TOKENS)].any()
+    states = folder.model(folder.inputs(WORDS))["sequence_output"].numpy().mean(axis=1)
+    frequency = 1 / np.arange(2, 2 + len(WORDS))
+    weights = 1e-4 / (1e-4 + frequency / frequency.sum())
+    expected = (states - states.mean(axis=0)) * weights[:, None]
+    np.testing.assert_allclose(vectors[len(SPECIAL_TOKENS) :], expected, atol=1e-6)
+
+    export(made, str(tmp_path / "1"), "bert-tfx")
+    signatures = tf.saved_model.load(str(tmp_path / "1")).signatures
+    assert {"embed", "encode"} <= {*signatures} and "fill_mask" not in signatures
+    answer = signatures["embed"](text=tf.constant(["good film", "who"]))["embedding"].numpy()
+    means = np.stack([vectors[[5, 8]].sum(0), vectors[12]])
+    np.testing.assert_allclose(answer, means / np.linalg.norm(means, axis=1, keepdims=True), atol=1e-5)
+    again = read_folder(str(tmp_path / "1"))
+    assert again.family == "static" and again.config.num_hidden_layers == 0
+    for to in ("hf", "tf1", "keras-hub"):
+        with pytest.raises(InputError, match="a vector for each token; only --to bert-tfx and --to onnx"):
+            export(again, str(tmp_path / to), to)

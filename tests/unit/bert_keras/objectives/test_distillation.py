@@ -1,0 +1,83 @@
+"""The teacher's share of a loss, against NumPy."""
+
+import numpy as np
+import pytest
+
+from bert_keras.data.array_batches import TEACHER_OUTPUTS, TEACHER_SPANS, TEACHER_TOKENS
+from bert_keras.objectives.distillation import DistillationSettings, distilled
+from bert_keras.tasks.task_types import TASK_TYPES
+
+RNG = np.random.default_rng(0)
+ROWS, CLASSES, TOKENS = 5, 3, 4
+# The last row fills up the batch.
+WEIGHTS = np.array([1, 1, 1, 1, 0], np.float32)
+TAGGED = np.array([[0, -1, 2, -1], [1, 1, -1, -1], [-1, 2, -1, 0], [2, -1, -1, -1], [0, 1, 2, 0]])
+
+
+def draw(*shape):
+    return RNG.normal(size=shape).astype(np.float32)
+
+
+def softmax(logits):
+    odds = np.exp(logits - logits.max(-1, keepdims=True))
+    return odds / odds.sum(-1, keepdims=True)
+
+
+def divergence(model, teacher, temperature):
+    old, new = softmax(teacher / temperature), softmax(model / temperature)
+    return temperature**2 * (old * np.log(old / new)).sum(-1)
+
+
+def binary(logits):
+    return np.stack([np.zeros_like(logits), logits], -1)
+
+
+def case(kind):
+    """Outputs, batch, and the teacher's loss of each row (or token) with its weight."""
+    labels = RNG.integers(0, 2, ROWS)
+    if kind == "tagging":
+        outputs, teacher = draw(ROWS, TOKENS, CLASSES), draw(ROWS, TOKENS, CLASSES)
+        batch = {"token_labels": TAGGED, TEACHER_TOKENS: np.moveaxis(teacher, 2, 1)}
+        return outputs, batch, divergence(outputs, teacher, 3.0), (TAGGED >= 0) * WEIGHTS[:, None]
+    if kind == "span":
+        outputs, teacher = ({name: draw(ROWS, TOKENS) for name in TEACHER_SPANS} for _ in range(2))
+        batch = {key: teacher[name] for name, key in TEACHER_SPANS.items()}
+        batch |= {"start_positions": labels, "end_positions": labels + 1}
+        return outputs, batch, np.mean([divergence(outputs[n], teacher[n], 3.0) for n in TEACHER_SPANS], 0), WEIGHTS
+    if kind in ("similarity", "retrieval"):
+        outputs, teacher = (x / np.linalg.norm(x, axis=-1, keepdims=True) for x in (draw(ROWS, 2, 8), draw(ROWS, 2, 8)))
+        return outputs, {TEACHER_OUTPUTS: teacher}, (2 - 2 * (outputs * teacher).sum(-1)).mean(-1), WEIGHTS
+    if kind == "regression":
+        outputs, teacher = draw(ROWS), draw(ROWS)
+        return outputs, {TEACHER_OUTPUTS: teacher, "labels": draw(ROWS)}, (outputs - teacher) ** 2, WEIGHTS
+    outputs, teacher = draw(ROWS, CLASSES), draw(ROWS, CLASSES)
+    batch = {TEACHER_OUTPUTS: teacher, "labels": labels}
+    if kind == "multi_label":
+        batch["labels"] = RNG.integers(0, 2, (ROWS, CLASSES))
+        return outputs, batch, divergence(binary(outputs), binary(teacher), 3.0).sum(-1), WEIGHTS
+    return outputs, batch, divergence(outputs, teacher, 3.0), WEIGHTS
+
+
+@pytest.mark.parametrize("kind", TASK_TYPES)
+def test_the_loss_is_that_of_the_labels_and_of_the_teacher(kind):
+    outputs, batch, values, weights = case(kind)
+    batch = {**batch, "weights": WEIGHTS}
+    plain = TASK_TYPES[kind].objective
+    objective = distilled(plain, DistillationSettings(weight=0.3, temperature=3.0))
+
+    def losses(of):
+        sums = {name: np.sum(value) for name, value in of.example_sums(outputs, batch).items()}
+        assert {*sums} == {*of.sums}
+        return float(of.loss(sums, of.totals(batch))), of.metrics({name: float(v) for name, v in sums.items()})
+
+    teacher = (values * weights).sum() / weights.sum()
+    (hard, _), (loss, metrics) = losses(plain), losses(objective)
+    assert loss == pytest.approx(0.7 * hard + 0.3 * teacher, rel=1e-5)
+    assert metrics["loss"] == pytest.approx(loss, rel=1e-5)
+    assert metrics["teacher_loss"] == pytest.approx(teacher, rel=1e-5)
+
+
+@pytest.mark.parametrize(("field", "value"), [("weight", 0.0), ("weight", 1.5), ("temperature", 0.0)])
+def test_refuses_settings(field, value):
+    with pytest.raises(ValueError, match=f"distillation.{field} is {value}"):
+        DistillationSettings(**{field: value})
