@@ -1,4 +1,4 @@
-"""Restarts: trainings with several seeds, the deviation of their scores, and the best model or an ensemble.
+"""Restarts: trainings with several seeds, the deviation of their scores, and the best model.
 
 Fine-tuning on small sets is unstable; the paper selects the best of several models on the held-out rows (section 4.1).
 The selected model's score on the same rows is optimistic; mean and deviation are not.
@@ -15,7 +15,6 @@ import numpy as np
 from bert_keras.errors import Diverged
 from bert_keras.finetuning.fine_tuner import FineTuner
 from bert_keras.finetuning.training import TrainedTask
-from bert_keras.models.ensemble import Ensemble
 from bert_keras.notices import notify
 from bert_keras.tasks.settings import FineTuningConfig, RestartSettings
 from bert_keras.training.backends.devices import Devices
@@ -35,11 +34,11 @@ class Chosen:
     """The model to export.
 
     Attributes:
-        trained: the best model, or the ensemble.
-        config: settings of the best model.
+        trained: the best model.
+        config: its settings.
         report: `metric`, the metric of the selection; `scores`, all scores by seed, NaN if it diverged; `mean` and
             `deviation` (of the sample, None for one training) of the metric over the seeds with a score; `chosen`, the
-            seeds, best first; `ensemble`, the scores of the ensemble, None for a single model.
+            best model's seed.
     """
 
     trained: TrainedTask
@@ -60,7 +59,7 @@ def train_restarts(
     """
     metric = tuner.task.metrics[0]
     scores: dict[int, dict[str, float]] = {}
-    best: list[Restart] = []
+    best: Restart | None = None
     diverged = 0
     for seed in range(config.seed, config.seed + settings.count):
         try:
@@ -76,23 +75,17 @@ def train_restarts(
         if devices.worker:
             continue
         scores[seed] = tuner.scores(trained, config.eval_batch_size)
-        best = sorted([*best, Restart(seed, trained, scores[seed])], key=lambda one: -_or_worst(one.scores[metric]))
-        # Free the other models, which are large.
-        del best[settings.ensemble :]
-    if not best:
+        if best is None or _or_worst(scores[seed][metric]) > _or_worst(best.scores[metric]):
+            best = Restart(seed, trained, scores[seed])
+    if best is None:
         return None
-    chosen, together = best[0].trained, None
-    if settings.ensemble > 1:
-        chosen = dataclasses.replace(chosen, model=Ensemble([one.trained.model for one in best]))
-        together = tuner.scores(chosen, config.eval_batch_size)
     report = {
         "metric": metric,
         "scores": scores,
         **mean_and_deviation([of_seed[metric] for of_seed in scores.values() if not math.isnan(of_seed[metric])]),
-        "chosen": [one.seed for one in best],
-        "ensemble": together,
+        "chosen": best.seed,
     }
-    return Chosen(chosen, dataclasses.replace(config, seed=best[0].seed), report)
+    return Chosen(best.trained, dataclasses.replace(config, seed=best.seed), report)
 
 
 def mean_and_deviation(values: list[float]) -> dict[str, float | None]:

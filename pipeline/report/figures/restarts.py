@@ -28,7 +28,7 @@ TICKS = 12
 
 @dataclasses.dataclass(frozen=True)
 class Restarts:
-    """Scores by model (a seed, or the ensemble), whether it is chosen; mean and deviation of the main score."""
+    """Scores by seed, whether it is chosen; mean and deviation of the main score."""
 
     titles: list[str]
     rows: list[tuple[str, bool, list[str]]]
@@ -44,10 +44,8 @@ def restarts(report: Mapping[str, Any], forms: Mapping[str, ScoreForm]) -> Resta
     scores = dict(sorted(report["scores"].items(), key=lambda item: int(item[0])))
     if len(scores) < 2:
         return None
-    form, chosen = forms[report["metric"]], {str(seed) for seed in report["chosen"]}
-    rows = [(f"seed {seed}", seed in chosen, _numbers(of_seed, forms)) for seed, of_seed in scores.items()]
-    if report["ensemble"]:
-        rows.append(("ensemble", True, _numbers(report["ensemble"], forms)))
+    form, chosen = forms[report["metric"]], str(report["chosen"])
+    rows = [(f"seed {seed}", seed == chosen, _numbers(of_seed, forms)) for seed, of_seed in scores.items()]
     mean, deviation = (math.nan if value is None else value for value in (report["mean"], report["deviation"]))
     spread = "" if math.isnan(deviation) else f" ± {form.difference(deviation).removeprefix('+')}"
     summary = f"{form.title} {form.number(mean)}{spread}"
@@ -71,19 +69,19 @@ def _numbers(scores: Mapping[str, float], forms: Mapping[str, ScoreForm]) -> lis
 def _draw(
     axes: Axes,
     values: Sequence[tuple[str, float | None]],
-    chosen: set[str],
+    chosen: str,
     mean: float,
     deviation: float,
     form: ScoreForm,
 ) -> None:
-    """Draw a dot per seed, chosen ones in the colour of held-out scores, on a band of one standard deviation."""
+    """Draw a dot per seed, the chosen one in the colour of held-out scores, on a band of one standard deviation."""
     if not math.isnan(mean):
         if not math.isnan(deviation):
             axes.axhspan(mean - deviation, mean + deviation, color=GRID, alpha=0.5, linewidth=0)
         axes.axhline(mean, color=REFERENCE, linewidth=1.2, linestyle=(0, (4, 3)))
     for number, (seed, value) in enumerate(values):
         if value is not None:
-            colour, size = (HELD_OUT_COLOUR, 8) if seed in chosen else (TRAIN_COLOUR, 6)
+            colour, size = (HELD_OUT_COLOUR, 8) if seed == chosen else (TRAIN_COLOUR, 6)
             axes.plot([number], [value], "o", color=colour, markersize=size)
     every = math.ceil(len(values) / TICKS)
     axes.set_xticks(range(0, len(values), every), [seed for seed, _ in values][::every])

@@ -12,7 +12,6 @@ from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 
 from bert_keras.data.example_format import ExampleLayout
 from bert_keras.models.config import BertConfig
-from bert_keras.models.ensemble import Ensemble
 from bert_keras.models.pretraining_heads import BertForPreTraining
 from bert_keras.models.task_models import BertForTokenClassification
 from bert_keras.saved_model.pretrained import export_saved_model
@@ -54,10 +53,9 @@ def export(name, directory, precision):
         model = drawn(BertForPreTraining(CONFIG))
         export_saved_model(model, TOKENIZER, str(directory), ExampleLayout.bert(16, 3), export=settings)
         return model
-    models = [tagger() for _ in range(2 if name == "ensemble" else 1)]
-    model = Ensemble(models) if name == "ensemble" else models[0]
+    model = tagger()
     export_task_model(model, TASK, TaskSettings(max_seq_length=16), TOKENIZER, str(directory), settings)
-    return models[0]
+    return model
 
 
 @pytest.fixture(
@@ -65,9 +63,8 @@ def export(name, directory, precision):
     params=[
         ("pretrained", "mixed_bfloat16"),
         ("task", "float32"),
-        ("ensemble", "mixed_bfloat16"),
+        ("task", "mixed_bfloat16"),
         pytest.param(("pretrained", "float32"), marks=pytest.mark.slow),
-        pytest.param(("task", "mixed_bfloat16"), marks=pytest.mark.slow),
     ],
     ids=lambda param: ", ".join(param),
 )
@@ -137,13 +134,13 @@ def made_of_weights(nodes):
 
 
 def test_weights_are_stored_once_in_the_type_of_the_computation(exported):
-    name, precision, directory, model = exported
+    _, precision, directory, model = exported
     reader = tf.train.load_checkpoint(str(directory / "variables" / "variables"))
     types, shapes = reader.get_variable_to_dtype_map(), reader.get_variable_to_shape_map()
     stored = [(types[key], shapes[key]) for key in types if types[key].is_floating]
-    assert sum(np.prod(shape, dtype=int) for _, shape in stored) == model.count_params() * (1 + (name == "ensemble"))
+    assert sum(np.prod(shape, dtype=int) for _, shape in stored) == model.count_params()
     # Layer normalisation computes in float32.
-    norms = sum(weight.path.endswith(("gamma", "beta")) for weight in model.weights) * (1 + (name == "ensemble"))
+    norms = sum(weight.path.endswith(("gamma", "beta")) for weight in model.weights)
     low = [shape for of_one, shape in stored if of_one == tf.bfloat16]
     assert len(low) == (len(stored) - norms if precision == "mixed_bfloat16" else 0)
 

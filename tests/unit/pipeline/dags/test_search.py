@@ -44,12 +44,12 @@ def test_the_options_of_the_command_are_settings(monkeypatch):
     runs = []
     monkeypatch.setattr(local, "run", lambda request: runs.append(without_inputs(request).recipe) or {"blessed": True})
     command = ["finetune", "sst-2", "--init", "model"]
-    for options in ([], ["--search"], ["--restarts", "4", "--set", "restarts.ensemble=2"]):
+    for options in ([], ["--search"], ["--restarts", "4"]):
         assert CliRunner().invoke(app, [*command, *options]).exit_code == 0
     plain, search, restarts = runs
     assert plain == WITHOUT
     assert search == with_settings(WITHOUT, ["search.enabled=true"])
-    assert (restarts.restarts.count, restarts.restarts.ensemble) == (4, 2)
+    assert restarts.restarts.count == 4
 
 
 TASK = task_of("sst-2")
