@@ -146,13 +146,11 @@ class LeakSettings:
         changed_words: number of words that may differ where a text of `ngram_words` words or more is found as a whole;
             of a shorter text proportionally fewer.
         min_words: texts of fewer words are not looked for: they are often ordinary phrases.
-        action: drop a document with a leak (`document`), or the lines that leaks touch (`passage`).
     """
 
     ngram_words: int = 13
     changed_words: int = 2
     min_words: int = 8
-    action: Literal["document", "passage"] = "document"
 
     def __post_init__(self) -> None:
         for name, least in (("ngram_words", 3), ("changed_words", 0), ("min_words", 3)):

@@ -22,7 +22,6 @@ from components.corpus_gen.record.tally import KEPT
 from components.corpus_gen.settings import (
     CleaningSettings,
     CorpusSettings,
-    LeakSettings,
     PersonalDataSettings,
     QualitySettings,
 )
@@ -238,7 +237,7 @@ def test_every_one_of_10_000_documents_is_counted_once(tmp_path):
 
 def test_records_are_documents_or_empty(tmp_path):
     paths = [path for path in write_corpus(tmp_path, 180, seed=3) if os.path.basename(path) in WITH_RECORDS]
-    make_documents(paths, tmp_path / "out", every_filter(tmp_path, leaks=LeakSettings(action="passage")))
+    make_documents(paths, tmp_path / "out", every_filter(tmp_path))
     read = check_counts(tmp_path / "out")["read"]
     # 20 documents a file, and a null in the Parquet file.
     assert read["read_documents"] + read["empty_documents"] == 20 * len(WITH_RECORDS) + 1
