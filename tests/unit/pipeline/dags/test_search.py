@@ -96,4 +96,4 @@ def test_the_trainer_searches_and_exports_the_best_without_training_it_again(tmp
     assert len([*(tmp_path / "training").glob("*/log.jsonl")]) == 2
     assert json.loads((tmp_path / "run" / "scores.json").read_text()) == {"eval": {"accuracy": 1.0}}
     report = json.loads((tmp_path / "run" / "restarts.json").read_text())
-    assert report["chosen"] == [TRAINING.seed] and report["scores"] == {str(TRAINING.seed): {"accuracy": 1.0}}
+    assert report["chosen"] == TRAINING.seed and report["scores"] == {str(TRAINING.seed): {"accuracy": 1.0}}

@@ -16,6 +16,8 @@ from tests.support.golden import check_golden
 from tests.support.pipeline.fabricated_run import PAIRS, PIECES, SUMMARY, Fabricated, failed, log_line
 from tests.support.pipeline.report_reading import check_stands_alone, lines, words
 
+RECORD = {"record": {"all": {}}}
+
 
 @pytest.fixture
 def fabricated(tmp_path, monkeypatch):
@@ -60,7 +62,9 @@ def mixed(fabricated):
     """Two sources and replayed text; the screen and the table have their shares and passes."""
     split = {"documents": 90, "bytes": 1_000_000, "duplicates": 3, "segments": 450}
     sources = {"web": {"train": split, "eval": split}, "law": {"train": split | {"documents": 7}, "eval": split}}
-    fabricated.file("documents", "corpus.json", json.dumps({"train": split, "eval": split, "sources": sources}))
+    fabricated.file(
+        "documents", "corpus.json", json.dumps({"train": split, "eval": split, "sources": sources, **RECORD})
+    )
     fabricated.summary["sources"] = [
         {"max_seq_length": 128, "name": name, "share": share, "read": read, "one_pass": one_pass}
         for name, share, read, one_pass in (("replay", 0.1, 32, 10), ("law", 0.2, 64, 32), ("web", 0.7, 224, 896))
@@ -100,7 +104,7 @@ def test_the_text_of_the_page(fabricated, change, request):
 def test_replayed_text_is_told_of_a_corpus_without_named_sources(fabricated):
     mixed(fabricated)
     split = {"documents": 90, "bytes": 1_000_000, "duplicates": 3, "segments": 450}
-    fabricated.file("documents", "corpus.json", json.dumps({"train": split, "eval": split}))
+    fabricated.file("documents", "corpus.json", json.dumps({"train": split, "eval": split, **RECORD}))
     html = fabricated.write()
     assert "Mixture: what was read of each source." in html and "Documents and text are those" not in html
 
