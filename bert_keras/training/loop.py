@@ -134,7 +134,6 @@ class TrainingLoop:
             for _ in range(2):
                 if log:
                     log.write("eval", steps, self.evaluate(phase))
-                    log.write_histograms(steps, self._weights())
                 laps.append(clock())
             first, rest, compiling, evaluation = np.diff(laps).tolist()
             step = rest / steps
@@ -189,7 +188,6 @@ class TrainingLoop:
                 log.write("train", step, metrics)
                 if step % config.eval_every_steps == 0 or step == config.num_train_steps:
                     log.write("eval", step, self.evaluate(phase))
-                    log.write_histograms(step, self._weights())
             # Several workers stop at the same step, agreed on before it; a single worker need not wait.
             stop = stop or (bool(termination) and self.devices.workers == 1)
             if step % config.save_checkpoints_steps == 0 or step == config.num_train_steps or stop:
@@ -216,9 +214,6 @@ class TrainingLoop:
         """Metrics of the first `eval_batches` held-out batches of a phase's examples."""
         batches = phase.examples.eval_batches(self.config.eval_batch_size)
         return self.objective.metrics(self.steps.evaluate(itertools.islice(batches, self.config.eval_batches)))
-
-    def _weights(self) -> dict[str, np.ndarray]:
-        return {v.path: keras.ops.convert_to_numpy(v) for v in self.model.trainable_variables}
 
     def _next_stop(self, step: int, phase: Phase) -> int:
         """The next step with an evaluation, a checkpoint or a log record, or the end of the phase."""
