@@ -34,8 +34,6 @@ class Chosen:
     """The model to export.
 
     Attributes:
-        trained: the best model.
-        config: its settings.
         report: `metric`, the metric of the selection; `scores`, all scores by seed, NaN if it diverged; `mean` and
             `deviation` (of the sample, None for one training) of the metric over the seeds with a score; `chosen`, the
             best model's seed.

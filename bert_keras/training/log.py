@@ -84,10 +84,7 @@ class TrainingProgress:
     """A context manager that shows progress; call `update` after each call of the compiled loop.
 
     Args:
-        num_train_steps: total number of steps.
-        first_step: steps done before.
         devices: printed first, if given.
-        quiet: show nothing.
     """
 
     def __init__(self, num_train_steps: int, first_step: int, devices: str = "", quiet: bool = False):

@@ -37,8 +37,6 @@ class TrainingLoop:
 
     Args:
         create_model: returns the built model; called in the devices' scope, with the dtype policy of the run.
-        objective: the objective.
-        config: settings of the run.
         phases: the examples from step 0 to `config.num_train_steps` (`bert_keras.training.phases.phases_of`).
         directory: folder of checkpoints and logs, common to all workers. The same directory with the same arguments
             resumes.

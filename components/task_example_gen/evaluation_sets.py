@@ -97,7 +97,6 @@ class _Trial(ReadReport):
     """Takes the texts of malformed rows without a word: most formats that are tried are not the file's.
 
     Attributes:
-        texts: texts of all rows.
         unread: number of rows without a readable text.
     """
 
