@@ -37,7 +37,7 @@ _SIGNS = (
     ("tf1", (tf1.CONFIG_FILE, "*.index")),
     ("keras-hub", (keras_hub.CONFIG_FILE, keras_hub.WEIGHTS_FILE)),
     ("hf", (tensors.CONFIG_FILE,)),
-    ("tf1", ("*.index",)),  # the TF Model Garden's
+    ("tf1", ("*.index",)),  # an ELECTRA's, or the TF Model Garden's
     ("tf1", ("saved_model.pb", f"{tf1.SAVED_MODEL_VARIABLES}.index")),  # TF Hub's
 )
 
@@ -64,7 +64,7 @@ def format_of(directory: str) -> str:
 
 
 def read_folder(directory: str, cased: bool | None = None, format_: str | None = None) -> ModelFolder:
-    """Read a model folder of google-research/bert, Hugging Face, keras-hub or this project.
+    """Read a model folder of google-research/bert or electra, Hugging Face, keras-hub or this project.
 
     Args:
         cased: whether the vocabulary keeps case; None: the folder says it.

@@ -1,5 +1,5 @@
-"""Checkpoints of google-research/bert (`bert_config.json`, `bert_model.ckpt.*`, `vocab.txt`), and of the BERT of TF's
-Model Garden and TF Hub (`tf_checkpoints`).
+"""Checkpoints of google-research/bert (`bert_config.json`, `bert_model.ckpt.*`, `vocab.txt`), of
+google-research/electra (`tf1_electra`), and of the BERT of TF's Model Garden and TF Hub (`tf_checkpoints`).
 """
 
 from __future__ import annotations
@@ -8,12 +8,12 @@ import dataclasses
 import os
 
 from bert_keras import files
-from bert_keras.convert import weight_copy
-from bert_keras.convert.architecture import Architecture, architecture_of, check_written
+from bert_keras.convert import tf1_electra, weight_copy
+from bert_keras.convert.architecture import Architecture, architecture_of, check_written, generator_fields
 from bert_keras.convert.families.family import check_plain
 from bert_keras.convert.model_folder import ModelFolder, Networks, Written
 from bert_keras.convert.tensor_files import tf_checkpoints
-from bert_keras.convert.tensor_files.tf_checkpoints import Checkpoint
+from bert_keras.convert.tf1_electra import Network
 from bert_keras.errors import InputError
 from bert_keras.models.config import BertConfig
 from bert_keras.tokenizers import vocabulary_files
@@ -22,15 +22,18 @@ from bert_keras.tokenizers.vocabulary_files import VOCABULARY_FILE
 CONFIG_FILE = "bert_config.json"
 CHECKPOINT = "bert_model.ckpt"
 _WHOSE = "checkpoints of google-research/bert"
+# Of an ELECTRA; the file `checkpoint` names it, since the original is given the folder.
+_ELECTRA_CHECKPOINT = "electra.ckpt"
 # The checkpoint in a SavedModel.
 SAVED_MODEL_VARIABLES = os.path.join("variables", "variables")
 
 
 def read_tf1(directory: str, cased: bool | None = None) -> ModelFolder:
-    """Read a checkpoint of the original, with the heads in the file.
+    """Read a checkpoint of the original, with the heads in the file; an ELECTRA as its discriminator and generator.
 
-    "gelu" is the tanh approximation (modeling.py, `gelu`), also in the Model Garden and TF Hub. Only TF Hub's
-    SavedModels record `lower_case`. Not read: the head of a fine-tuned model, and the state of any program's optimizer.
+    BERT's "gelu" is the tanh approximation (modeling.py, `gelu`), also in the Model Garden and TF Hub, ELECTRA's the
+    exact function. Only TF Hub's SavedModels record `lower_case`. Not read: the head of a fine-tuned model, and the
+    state of any program's optimizer.
 
     Args:
         directory: the folder, also of a SavedModel, or the path of one of its checkpoints, without `.index`. Of several
@@ -45,8 +48,9 @@ def read_tf1(directory: str, cased: bool | None = None) -> ModelFolder:
     config_path, index = os.path.join(directory, CONFIG_FILE), f"{prefix}.index"
     lacks_config = tf_checkpoints.is_checkpoint(prefix) and not os.path.exists(config_path)
     checkpoint = tf_checkpoints.read_checkpoint(prefix) if lacks_config else None
-    if checkpoint and checkpoint.num_heads:
-        architecture = _architecture(checkpoint, index)
+    networks = tf1_electra.networks(checkpoint.tensors, index, checkpoint.num_heads) if checkpoint else None
+    if networks:
+        architecture = networks[0].architecture
     else:
         text = files.read_text(config_path)
         try:
@@ -56,63 +60,35 @@ def read_tf1(directory: str, cased: bool | None = None) -> ModelFolder:
         architecture = Architecture("bert", config, config.hidden_size)
     folder = os.path.join(directory, "assets") if prefix.endswith(SAVED_MODEL_VARIABLES) else directory
     vocabulary_path = os.path.join(folder, VOCABULARY_FILE)
-    names_size = os.path.basename(index) if lacks_config else CONFIG_FILE
+    names_size = os.path.basename(index) if networks else CONFIG_FILE
     vocabulary = vocabulary_files.read_wordpiece(vocabulary_path, architecture.encoder.vocab_size, names_size)
     checkpoint = checkpoint or tf_checkpoints.read_checkpoint(prefix)
     if checkpoint.num_heads not in (0, heads := architecture.encoder.num_attention_heads):
         raise InputError(f"{index} has {checkpoint.num_heads} attention heads, but {config_path} says {heads}")
+    model, generator = networks or (Network(architecture, checkpoint.tensors), None)
     if vocabulary and checkpoint.lower_case is not None:
         vocabulary = dataclasses.replace(vocabulary, rules={"lower_case": checkpoint.lower_case})
-    weight_copy.check_tensors(architecture, "tf1", checkpoint.tensors, index)
+    for network in filter(None, (generator, model)):
+        present = weight_copy.check_tensors(network.architecture, "tf1", network.tensors, index)
+    has_mask_head = "masked-LM head" in {weight.part for weight in present}
+    size = generator_fields(generator.architecture, architecture, f"{index}: the generator") if generator else None
 
     def load() -> Networks:
-        read = weight_copy.read_model(architecture, "tf1", checkpoint.tensors, index)
-        return Networks(read.model, read.untrained)
+        first, *further = (
+            weight_copy.read_model(network.architecture, "tf1", network.tensors, index)
+            for network in filter(None, (model, generator))
+        )
+        return Networks(first.model, first.untrained, further[0].model if further else None)
 
     return ModelFolder(
         architecture,
         load,
         lambda: vocabulary.tokenizer(directory, cased) if vocabulary else None,
         directory,
+        generator_fields=size,
+        is_generator=architecture.family == "electra" and has_mask_head,
         head_left_out=weight_copy.head_left_out(checkpoint.task_head, prefix),
     )
-
-
-def _architecture(checkpoint: Checkpoint, index: str) -> Architecture:
-    """The sizes of a BERT of the Model Garden or TF Hub, as its tensors tell them.
-
-    Raises:
-        InputError: a tensor that tells a size is missing, or the embeddings are narrower than the encoder.
-    """
-    stored = checkpoint.tensors
-
-    def shape(name: str) -> tuple[int, ...]:
-        if name not in stored:
-            raise InputError(f"{index}: the tensor {name} is missing; is the checkpoint complete?")
-        if len(stored[name].shape) != 2:
-            raise InputError(f"{index}: the tensor {stored[name]} must have two axes")
-        return stored[name].shape
-
-    vocab_size, embedding_size = shape("bert/embeddings/word_embeddings")
-    hidden_size, intermediate_size = shape("bert/encoder/layer_0/intermediate/dense/kernel")
-    if embedding_size != hidden_size:
-        raise InputError(
-            f"{index}: its embeddings have width {embedding_size}, its encoder {hidden_size}; of the TF Model Garden "
-            "and TF Hub only BERT is read, no ELECTRA or ALBERT: take the model in Hugging Face's format"
-        )
-    try:
-        encoder = BertConfig(
-            vocab_size=vocab_size,
-            hidden_size=hidden_size,
-            num_hidden_layers=len({name.split("/")[2] for name in stored if name.startswith("bert/encoder/layer_")}),
-            num_attention_heads=checkpoint.num_heads,
-            intermediate_size=intermediate_size,
-            max_position_embeddings=shape("bert/embeddings/position_embeddings")[0],
-            type_vocab_size=shape("bert/embeddings/token_type_embeddings")[0],
-        )
-    except ValueError as error:
-        raise InputError(f"{index}: {error}") from error
-    return Architecture("bert", encoder, embedding_size)
 
 
 def _located(path: str) -> tuple[str, str]:
@@ -126,14 +102,14 @@ def _located(path: str) -> tuple[str, str]:
 
 
 def write_tf1(folder: ModelFolder, directory: str) -> Written:
-    """Write a checkpoint for the original's `init_checkpoint`, with its `bert_config.json`.
+    """Write a checkpoint for the original's `init_checkpoint`, of a BERT with its `bert_config.json`.
 
     The original's layer normalisation always has an epsilon of 1e-12, whatever the configuration, and google-research/
     bert refuses a configuration with `gelu_erf`, which it cannot compute; `read_tf1` accepts both.
 
     Raises:
-        InputError: the sizes of vocabulary and word embeddings differ, or the model is causal or no BERT. Nothing is
-            written.
+        InputError: the sizes of vocabulary and word embeddings differ, the model is causal or a RoBERTa, or an ELECTRA
+            that google-research/electra would compute differently. Nothing is written.
     """
     import tensorflow as tf
 
@@ -142,17 +118,25 @@ def write_tf1(folder: ModelFolder, directory: str) -> Written:
     config = architecture.encoder
     check_written(architecture)
     check_plain(config, _WHOSE)
-    if architecture.family != "bert":
+    if not architecture.row.in_tf1:
         raise InputError(f"{_WHOSE} cannot hold a model of {architecture.title}; write it with --to hf")
     vocabulary_files.check_tokenizer(folder.tokenizer, config.vocab_size)
     tokenizer = vocabulary_files.wordpiece(folder.tokenizer, _WHOSE)
-    tensors = weight_copy.tensors_of(model, "tf1", architecture.family)
+    tensors, name = weight_copy.tensors_of(model, "tf1", architecture.family), CHECKPOINT
+    texts = {CONFIG_FILE: config.to_json()}
+    if architecture.family == "electra":
+        tf1_electra.check_written(config)
+        tensors |= tf1_electra.generator_names(
+            weight_copy.tensors_of(folder.generator, "tf1") if folder.generator else {}
+        )
+        name, texts = _ELECTRA_CHECKPOINT, {"checkpoint": f'model_checkpoint_path: "{_ELECTRA_CHECKPOINT}"\n'}
     with files.staged(directory) as temporary:
         if tokenizer:
             vocabulary_files.write_vocabulary(temporary, tokenizer)
-        files.write_text(temporary, CONFIG_FILE, config.to_json())
+        for file, text in texts.items():
+            files.write_text(temporary, file, text)
         tf.raw_ops.SaveV2(
-            prefix=os.path.join(temporary, CHECKPOINT),
+            prefix=os.path.join(temporary, name),
             tensor_names=list(tensors),
             shape_and_slices=[""] * len(tensors),
             tensors=list(tensors.values()),

@@ -26,7 +26,7 @@ def weights(config: BertConfig, family: Family, embedding_size: int) -> list[Wei
         table = [w for w in table if w.part not in _WITHOUT_BIASES or not w.path.endswith(("/bias", "/beta"))]
     if family.renamed:
         return [_renamed(weight, family) for weight in table]
-    return table if family.name == "bert" else [weight._replace(tf1=None) for weight in table]
+    return table if family.in_tf1 else [weight._replace(tf1=None) for weight in table]
 
 
 def with_task_head(table: list[Weight], head: TaskHead, config: BertConfig, outputs: int) -> list[Weight]:
@@ -203,11 +203,11 @@ def electra_heads(config: BertConfig, width: int) -> Iterator[Weight]:
     yield from _masked_lm_head(
         config,
         width,
-        (None, "generator_predictions.dense", None),
-        (None, "generator_predictions.LayerNorm", None),
-        (None, "generator_lm_head.bias", None),
+        ("generator_predictions/dense", "generator_predictions.dense", None),
+        ("generator_predictions/LayerNorm", "generator_predictions.LayerNorm", None),
+        ("generator_predictions/output_bias", "generator_lm_head.bias", None),
         "generator_predictions",
     )
-    for here, hf, outputs in (("dense", "dense", hidden), ("output", "dense_prediction", 1)):
-        names = None, f"discriminator_predictions.{hf}", None
+    for here, tf1, hf, outputs in (("dense", "dense", "dense", hidden), ("output", "dense_1", "dense_prediction", 1)):
+        names = f"discriminator_predictions/{tf1}", f"discriminator_predictions.{hf}", None
         yield from _dense("discriminator head", f"discriminator_predictions_{here}", names, hidden, outputs)

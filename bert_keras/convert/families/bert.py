@@ -16,6 +16,7 @@ BERT = Family(
         "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
         "cls.predictions.decoder.bias": "cls.predictions.bias",
     },
+    in_tf1=True,
     task_heads=task_heads(TaskHead(layer="bert.pooler.dense")),
     keras_hub=KerasHubClass("BertBackbone", "gelu_tanh", 1e-12),
 )

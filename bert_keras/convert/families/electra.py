@@ -37,6 +37,7 @@ ELECTRA = Family(
     head_prefixes=("discriminator_predictions.", "generator_predictions.", "generator_lm_head."),
     class_stem="Electra",
     tied={"generator_lm_head.weight": "electra.embeddings.word_embeddings.weight"},
+    in_tf1=True,
     keras_hub=KerasHubClass("ElectraBackbone", "gelu_tanh", 1e-12, "vocab_size", tokenizer="ElectraTokenizer"),
     exact_head=True,
     fields_here=_fields_here,

@@ -105,6 +105,7 @@ class Family:
             padding, row 0 is unused (`bert_keras.models.roberta`).
         renamed: patterns of Hugging Face's names in a BERT and their replacements (`re.sub`); none: the names are
             built from `prefix`.
+        in_tf1: whether google-research's checkpoints name the tensors.
         keras_hub: None: keras-hub has no such class.
         must_be: fields of `config.json` whose other values mean another model.
         defaults: values of fields that `config.json` may lack.
@@ -131,6 +132,7 @@ class Family:
     tied: Mapping[str, str] = dataclasses.field(default_factory=dict)
     unused_rows: int = 0
     renamed: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = ()
+    in_tf1: bool = False
     keras_hub: KerasHubClass | None = None
     must_be: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict)

@@ -9,7 +9,7 @@ from safetensors.numpy import load_file, save_file
 
 from bert_keras.convert.architecture import Architecture
 from tests.support.models import electra_sizes
-from tests.support.models.model_folders import read_any, write_huggingface
+from tests.support.models.model_folders import read_any, write_huggingface, write_tf1
 from tests.support.models.variants_of_transformers import GOLDEN
 
 # config.json of google/electra-small-discriminator.
@@ -65,7 +65,7 @@ def test_released_shape_gives_the_outputs_of_transformers(folder, tmp_path):
     # 1.35e-5 of logits of 1.2 without AVX-512, below 1e-5 with it: the order of float32's sums through twelve layers.
     for name, bound in {"last_layer": 1e-5, "logits": 2e-5}.items():
         np.testing.assert_allclose(ours[name], theirs[name], rtol=0, atol=bound, err_msg=name)
-    # What is written back is what was read.
+    # What is written back is what was read; a checkpoint of google-research/electra holds the same.
     write_huggingface(read.model, None, str(tmp_path / "hf"))
     before, after = (load_file(path / "model.safetensors") for path in (folder, tmp_path / "hf"))
     assert before.keys() == after.keys()
@@ -73,3 +73,8 @@ def test_released_shape_gives_the_outputs_of_transformers(folder, tmp_path):
         np.testing.assert_array_equal(after[name], tensor, err_msg=name)
     config = json.loads((tmp_path / "hf" / "config.json").read_text())
     assert {name: config[name] for name in CONFIG} == CONFIG
+    write_tf1(read.model, None, str(tmp_path / "tf1"))
+    again = read_any(str(tmp_path / "tf1"))
+    assert again.model.config == read.model.config
+    for ours, theirs in zip(again.model.get_weights(), read.model.get_weights(), strict=True):
+        np.testing.assert_array_equal(ours, theirs)

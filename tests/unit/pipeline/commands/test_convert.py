@@ -246,6 +246,10 @@ def test_a_target_that_cannot_hold_the_family_is_one_line_with_the_remedy(tmp_pa
     assert code == 2 and err.count("\n") == 1
     whose = "checkpoints of google-research/bert"
     assert f"{whose} cannot hold a model of RoBERTa; write it with --to hf" in err
+    # google-research/electra has heads of 64 alone.
+    code, _, err = convert(tmp_path / "electra", tmp_path / "out", "hf", "tf1", "--uncased")
+    assert code == 2 and err.count("\n") == 1
+    assert "model.num_attention_heads is 2, but google-research/electra computes with 1 and stores none" in err
     assert not (tmp_path / "out").exists()
 
 
@@ -295,9 +299,13 @@ def test_an_electra_is_served_with_its_generator_and_comes_back(tmp_path):
     np.testing.assert_allclose(
         default["sequence_output"], both.discriminator(inputs)["sequence_output"], rtol=0, atol=1e-5
     )
-    code, out, err = convert(tmp_path / "pushed", tmp_path / "again", "bert-tfx", "hf")
-    assert code == 0, err
-    assert out.strip() == f"{tmp_path / 'again'}: 2 layers, 128 wide, 10 tokens; with its generator"
+    # Through the checkpoint of google-research/electra too.
+    for source, target, case in (("pushed", "tf1", ()), ("tf1", "again", ("--uncased",))):
+        formats = {"pushed": "bert-tfx", "again": "hf"}
+        words = formats.get(source, source), formats.get(target, target), *case
+        code, out, err = convert(tmp_path / source, tmp_path / target, *words)
+        assert code == 0, err
+        assert out.strip() == f"{tmp_path / target}: 2 layers, 128 wide, 10 tokens; with its generator"
     for name in ("model.safetensors", "vocab.txt", "generator/model.safetensors", "generator/config.json"):
         assert (tmp_path / "hf" / name).read_bytes() == (tmp_path / "again" / name).read_bytes(), name
     shutil.rmtree(tmp_path / "hf" / "generator")
