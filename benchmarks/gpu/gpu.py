@@ -215,7 +215,7 @@ def host(given: Given) -> Answer:
     model = dataclasses.replace(case.config(), vocab_size=spec.vocab_size)
     create_model, objective = pretraining_model(PretrainingSettings(), spec.objective, model, 0)
     config = TrainingConfig(train_batch_size=case.batch, mixed_precision="mixed_bfloat16", backend="jax")
-    phase, count = Phase(examples, 0, config.num_train_steps, case.batch), 4 if given.small else 60
+    phase, count = Phase(examples, 0, config.num_train_steps, case.batch, 0), 4 if given.small else 60
     alone = phase.train_batches(0, 0)
     next(alone)
     reading = statistics.median(seconds_a_step(lambda n: [next(alone) for _ in range(n)], count)[1] for _ in range(3))

@@ -162,7 +162,7 @@ def product_steps(case: Case, **settings: Any) -> tuple[TrainSteps, Iterator[Any
         model.build()
         return model
 
-    phase = Phase(OneBatch(case.inputs()), 0, config.num_train_steps, case.batch)  # type: ignore[arg-type]
+    phase = Phase(OneBatch(case.inputs()), 0, config.num_train_steps, case.batch, 0)  # type: ignore[arg-type]
     steps = TrainingLoop(create_model, OBJECTIVE, config, [phase], "no folder").steps
     return steps, steps.feed(phase, 0)
 

@@ -117,11 +117,18 @@ class Budget:
         settings = with_steps(self._training, self._second, steps)
         return settings, phases_of(*settings, self._examples)
 
+    def _all_phases(self) -> list[Phase]:
+        """A phase for each batch size and length that any number of steps may have, also of a ramp of few steps."""
+        training, second = self._training, self._second
+        ramp = (
+            max(training.batch_ramp_steps, training.train_batch_size.bit_length()) if training.batch_ramp_steps else 0
+        )
+        steps = max(training.num_train_steps, ramp + 1 + second.num_train_steps)
+        training = dataclasses.replace(training, num_train_steps=steps, batch_ramp_steps=ramp)
+        return phases_of(training, second, self._examples)
+
     def _measure(self, create_loop: Callable[[TrainingConfig, Sequence[Phase], str], TrainingLoop]) -> None:
-        # A step for each phase that any number of steps may have.
-        steps = max(self._training.num_train_steps, 1 + self._second.num_train_steps)
-        training = dataclasses.replace(self._training, num_train_steps=steps)
-        loop = create_loop(self._training, phases_of(training, self._second, self._examples), self._directory)
+        loop = create_loop(self._training, self._all_phases(), self._directory)
         costs = self._flops(loop) if self._unit == "FLOPs" else self._time(loop)
         del loop
         gc.collect()  # its weights, before the run's own are made

@@ -119,8 +119,8 @@ class TrainingConfig(OptimizationConfig):
         num_warmup_steps: w, steps of linear warm-up from 0, at most N.
         budget: decides N in place of `num_train_steps`: wall-clock time (`2h`, `30min`, `90s`), CPU time of all threads
             (`16 core-hours`, `core-minutes`, `core-seconds`), or `1e18 FLOPs`. N is fixed once, before step 0
-            (`bert_keras.training.budget`). The warm-up, the frozen steps and the second phase keep their
-            shares of `num_train_steps`; other intervals stay. None: no budget.
+            (`bert_keras.training.budget`). The warm-up, the batch ramp, the frozen steps and the second phase keep
+            their shares of `num_train_steps`; other intervals stay. None: no budget.
         clip: `global`: clip the sum over the devices; `per_replica`: clip each device's gradient, for the mean over
             its own part, before the sum (the original). Equal on one device.
         decay_all: weight decay of biases and layer normalisations, too (RoBERTa); `lamb` then rescales them too.
@@ -132,6 +132,9 @@ class TrainingConfig(OptimizationConfig):
         source_weights: NAME:NUMBER of each source of the examples (`--corpus NAME=GLOB`): its part of every batch,
             relative to the others', so 3 and 1 are 75 % and 25 %. Empty: by `corpus.source_power`.
         replay_share: share of every batch that is general text, where there is some (`--replay`).
+        batch_ramp_from: sequences per step at the start; doubles up to `train_batch_size`. 0: no ramp.
+        batch_ramp_steps: steps of that ramp, the same number for each size below `train_batch_size`. The learning rate
+            does not depend on it.
         steps_per_execution: steps in one call of the compiled loop, between two updates of the progress.
         keep_checkpoint_max: number of checkpoints kept.
     """
@@ -146,6 +149,8 @@ class TrainingConfig(OptimizationConfig):
     freeze_steps: int = weights(0)
     source_weights: tuple[str, ...] = weights(())
     replay_share: float = weights(0.1)
+    batch_ramp_from: int = weights(0)
+    batch_ramp_steps: int = weights(0)
     steps_per_execution: int = run(20)
     keep_checkpoint_max: int = run(3)
 
@@ -172,6 +177,18 @@ class TrainingConfig(OptimizationConfig):
                 f"training.num_train_steps, {self.num_train_steps}"
             )
         _ = self.budget_limit
+        ramp = self.batch_ramp_from, self.batch_ramp_steps
+        if ramp != (0, 0) and min(ramp) <= 0:
+            raise ValueError(
+                f"training.batch_ramp_from is {ramp[0]}, training.batch_ramp_steps is {ramp[1]}; both must be above 0, "
+                "or both 0"
+            )
+        growth = self.train_batch_size / max(1, self.batch_ramp_from)
+        if self.batch_ramp_from and (growth < 2 or not math.log2(growth).is_integer()):
+            raise ValueError(
+                f"training.batch_ramp_from is {self.batch_ramp_from}; training.train_batch_size, "
+                f"{self.train_batch_size}, must be 2, 4, 8, ... times it"
+            )
 
     @property
     def budget_limit(self) -> tuple[float, str] | None:
@@ -226,7 +243,7 @@ class SecondPhase:
 
 
 def with_steps(training: TrainingConfig, second: SecondPhase, steps: int) -> tuple[TrainingConfig, SecondPhase]:
-    """Settings with another number of steps; warm-up, frozen steps and second phase keep their shares of it."""
+    """Settings with another number of steps; warm-up, ramp, frozen steps and second phase keep their shares of it."""
 
     def scaled(count: int) -> int:
         return max(1, round(count * steps / training.num_train_steps)) if count else 0
@@ -235,6 +252,7 @@ def with_steps(training: TrainingConfig, second: SecondPhase, steps: int) -> tup
         training,
         num_train_steps=steps,
         num_warmup_steps=scaled(training.num_warmup_steps),
+        batch_ramp_steps=scaled(training.batch_ramp_steps),
         freeze_steps=scaled(training.freeze_steps),
     )
     return changed, dataclasses.replace(second, num_train_steps=scaled(second.num_train_steps))

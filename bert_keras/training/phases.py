@@ -1,10 +1,10 @@
 """Phases of a training run: its examples and batch sizes, from the first step to the last.
 
-900,000 steps, then 100,000 at another sequence length:
+A batch ramp from 64 to 256 over 3,000 of 900,000 steps, then 100,000 steps at another sequence length:
 
-    steps           0 ...      900,000 ... 1,000,000
-    batch           256        256
-    examples        first      second
+    steps           0 ...   1,500 ...   3,000 ...        900,000 ... 1,000,000
+    batch          64       128         256              256
+    examples       first    first       first            second
 """
 
 from __future__ import annotations
@@ -126,16 +126,18 @@ class Phase:
     Attributes:
         first_step, end_step: the steps, without `end_step`.
         batch_size: sequences per step, over all devices.
+        first_example: number of `examples` that earlier phases read.
     """
 
     examples: Examples
     first_step: int
     end_step: int
     batch_size: int
+    first_example: int
 
     def examples_read(self, step: int) -> int:
         """Number of `examples` read before `step`, a step of this phase or its end."""
-        return (step - self.first_step) * self.batch_size
+        return self.first_example + (step - self.first_step) * self.batch_size
 
     def train_batches(self, first_step: int, seed: int, worker: int = 0, num_workers: int = 1) -> Iterator[Arrays]:
         """The batches from a step on, endless: the rows of one of the workers."""
@@ -167,7 +169,19 @@ def phases_of(config: TrainingConfig, second: SecondPhase, examples: Sequence[Ex
         examples: examples of the first phase and, if there is one, of the second.
     """
     end = config.num_train_steps - second.num_train_steps
-    phases = [Phase(examples[0], 0, end, config.train_batch_size)] if end else []
+    sizes, size = [config.train_batch_size], config.train_batch_size
+    while config.batch_ramp_steps and size > config.batch_ramp_from:
+        size //= 2
+        sizes.insert(0, size)
+    ramped = len(sizes) - 1
+    ends = [config.batch_ramp_steps * (index + 1) // ramped for index in range(ramped)]
+    phases: list[Phase] = []
+    step, read = 0, 0
+    for size, phase_end in zip(sizes, [*ends, end], strict=True):
+        phase_end = min(phase_end, end)
+        if phase_end > step:
+            phases.append(Phase(examples[0], step, phase_end, size, read))
+            step, read = phase_end, phases[-1].examples_read(phase_end)
     if second.num_train_steps:
-        phases.append(Phase(examples[1], end, config.num_train_steps, second.train_batch_size))
+        phases.append(Phase(examples[1], end, config.num_train_steps, second.train_batch_size, 0))
     return phases

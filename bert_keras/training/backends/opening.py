@@ -35,6 +35,7 @@ def open_devices(config: TrainingConfig, second: SecondPhase = NO_SECOND_PHASE, 
     together = f" in groups of {rows_together} rows" if rows_together > 1 else ""
     sizes = {
         "training.train_batch_size": config.train_batch_size,
+        "training.batch_ramp_from": config.batch_ramp_from,
         "second_phase.train_batch_size": second.train_batch_size if second.num_train_steps else 0,
     }
     for name, size in sizes.items():

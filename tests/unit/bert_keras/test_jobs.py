@@ -36,7 +36,7 @@ JOBS = (
         vocabulary="vocabulary",
         training=FineTuningConfig(seed=1),
         search=SearchSettings(True, learning_rate=(1e-4,)),
-        restarts=RestartSettings(3),
+        restarts=RestartSettings(3, 2),
         max_unknown_fraction=0.1,
         export=ExportSettings("mixed_bfloat16"),
         **FOLDERS,

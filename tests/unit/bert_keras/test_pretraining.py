@@ -35,7 +35,7 @@ MODEL = BertConfig(vocab_size=1000)
 
 def test_examples_that_fit_pass():
     check_examples_fit(SPEC, MODEL)
-    check_enough_examples(Phase(ExampleSet(SPEC, [], []), 0, 10, 500))
+    check_enough_examples(Phase(ExampleSet(SPEC, [], []), 0, 10, 500, 0))
 
 
 @pytest.mark.parametrize(
@@ -62,21 +62,30 @@ def test_examples_that_do_not_fit_are_refused_by_name(spec, message):
 )
 def test_too_few_examples_are_refused(spec, message):
     with pytest.raises(ValueError, match=message):
-        check_enough_examples(Phase(ExampleSet(dataclasses.replace(SPEC, **spec), [], []), 0, 10, 256))
+        check_enough_examples(Phase(ExampleSet(dataclasses.replace(SPEC, **spec), [], []), 0, 10, 256, 0))
 
 
 @pytest.mark.parametrize(
-    ("steps", "warning"),
+    ("steps", "ramp", "warning"),
     [
-        (10, "1,000 examples of 128 tokens are read, and a pass over the documents has 1,200: 17% of the text"),
-        (12, None),
+        (10, 0, "1,000 examples of 128 tokens are read, and a pass over the documents has 1,200: 17% of the text"),
+        (12, 0, None),
+        # 8 steps in batches of 50.
+        (15, 8, "1,100 examples of 128 tokens are read, and a pass over the documents has 1,200: 8% of the text"),
+        (16, 8, None),
     ],
 )
-def test_fewer_examples_than_a_pass_has_are_told(steps, warning):
+def test_fewer_examples_than_a_pass_has_are_told(steps, ramp, warning):
     """A pass of 1,200, in two shards, batches of 100."""
     shards = [Shard(str(index), index // 2, 600 - index // 2, 0, "") for index in range(4)]
     examples, longer = ExampleSet(SPEC, shards, []), ExampleSet(dataclasses.replace(SPEC, max_seq_length=256), [], [])
-    config = TrainingConfig(train_batch_size=100, num_train_steps=steps, num_warmup_steps=0)
+    config = TrainingConfig(
+        train_batch_size=100,
+        num_train_steps=steps,
+        num_warmup_steps=0,
+        batch_ramp_from=50 * bool(ramp),
+        batch_ramp_steps=ramp,
+    )
     found = text_never_read(phases_of(config, SecondPhase(0), [examples, longer]), examples)
     assert found is None if warning is None else found.startswith(warning)
     assert text_never_read(phases_of(config, SecondPhase(0), [examples, longer]), longer) is None

@@ -55,7 +55,7 @@ WEIGHTS = {
 }
 TRAINING = TrainingConfig(train_batch_size=8, num_train_steps=4, num_warmup_steps=1)
 # With others only.
-TOGETHER = {"freeze_initial", "freeze_steps", "source_weights"}
+TOGETHER = {"freeze_initial", "freeze_steps", "batch_ramp_from", "batch_ramp_steps", "source_weights"}
 
 
 def declared(settings, seen=()):
@@ -229,7 +229,7 @@ def test_what_fine_tunes_anew(fine_tuning, tmp_path):
     jobs = {
         "moved": replace(fine_tuning, init=shutil.copytree(fine_tuning.init, tmp_path / "bert[b]")),
         "export": replace(fine_tuning, export=ExportSettings("mixed_bfloat16"), stage_code="another"),
-        "restarts": replace(fine_tuning, restarts=RestartSettings(3)),
+        "restarts": replace(fine_tuning, restarts=RestartSettings(3, 2)),
         **{
             name: replace(fine_tuning, training=replace(training, **{name: value}))
             for name, value in RUN.items()

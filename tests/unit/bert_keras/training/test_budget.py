@@ -24,10 +24,10 @@ from tests.support.models.small_training import QUIET, built, loop
 from tests.unit.bert_keras.test_pretraining import pretrain_job
 
 EXAMPLES = [types.SimpleNamespace(max_seq_length=T, max_predictions_per_seq=P) for T, P in ((64, 10), (128, 20))]
-# A tenth of the steps warms up, a quarter is on longer rows.
+# A tenth of the steps warms up, a fifth ramps from 4 rows over 8 to 16, a quarter is on longer rows.
 SHARES = TrainingConfig(
-    train_batch_size=16, num_train_steps=1000, num_warmup_steps=100, freeze_layers=1,
-    freeze_steps=50, eval_every_steps=100, save_checkpoints_steps=250,
+    train_batch_size=16, num_train_steps=1000, num_warmup_steps=100, batch_ramp_from=4, batch_ramp_steps=200,
+    freeze_layers=1, freeze_steps=50, eval_every_steps=100, save_checkpoints_steps=250,
 )  # fmt: skip
 LONGER = SecondPhase(num_train_steps=250, train_batch_size=4, max_seq_length=128, max_predictions_per_seq=20)
 
@@ -55,11 +55,11 @@ def test_what_is_counted_in_steps_keeps_its_share():
     assert with_steps(SHARES, LONGER, 1000) == (SHARES, LONGER)
     training, second = with_steps(SHARES, LONGER, 3000)
     assert (training.num_train_steps, training.num_warmup_steps, training.freeze_steps) == (3000, 300, 150)
-    assert second.num_train_steps == 750
+    assert (training.batch_ramp_steps, second.num_train_steps) == (600, 750)
     assert (training.eval_every_steps, training.save_checkpoints_steps) == (100, 250)
     # Never none of what the recipe has, and never some of what it has not.
     training, second = with_steps(SHARES, LONGER, 1)
-    assert (training.num_warmup_steps, second.num_train_steps) == (1, 1)
+    assert (training.num_warmup_steps, training.batch_ramp_steps, second.num_train_steps) == (1, 1, 1)
     training, second = with_steps(TrainingConfig(num_warmup_steps=0), SecondPhase(), 20)
     assert (training.num_warmup_steps, training.freeze_steps, second.num_train_steps) == (0, 0, 0)
 
@@ -99,6 +99,19 @@ def test_flops_are_counted_exactly(tmp_path, capsys):
     assert opened(tmp_path, "1e11 FLOPs").fix(None) == (training, second)
 
 
+@pytest.mark.parametrize("ramp_steps", [1, 2, 1000])
+def test_all_batch_sizes_of_a_ramp_have_a_cost(tmp_path, ramp_steps):
+    """From 2 rows over 4 and 8 to 16: as given, two steps are too few for all, and 1,000 leave none for 16."""
+    model = built(BertForPreTraining, BertConfig(24, 32, 1, 2, 64, max_position_embeddings=128), seed=1)
+    budget = opened(tmp_path, "1e11 FLOPs", batch_ramp_from=2, batch_ramp_steps=ramp_steps)
+    training, _ = budget.fix(lambda _, phases, folder: types.SimpleNamespace(model=model, phases=phases))
+    assert training.num_train_steps > 100
+    costs = read(tmp_path)["costs"]["phases"]
+    assert [(cost["batch_size"], cost["max_seq_length"]) for cost in costs] == [
+        (2, 64), (4, 64), (8, 64), (16, 64), (4, 128),
+    ]  # fmt: skip
+
+
 class Timed:
     """A loop that costs what it says, on a clock of its own."""
 
@@ -112,10 +125,10 @@ class Timed:
         return self
 
     def measure(self, clock, enough):
-        """5 % of 1,000 s are 25 s for each of two phases, and 20 steps; at half of the budget it ends."""
+        """5 % of 1,000 s are 12.5 s for each of four phases, and 20 steps; at half of the budget it ends."""
         started = clock()
-        assert not enough(started - 24.9, 100) and not enough(started - 25.1, 19)
-        assert enough(started - 25.1, 20) and not enough(started - 400.0, 19)
+        assert not enough(started - 12.4, 100) and not enough(started - 12.6, 19)
+        assert enough(started - 12.6, 20) and not enough(started - 400.0, 19)
         self.now += 500 - started
         assert enough(started, 1)
         self.now += started - 500 + self.spent
@@ -123,25 +136,26 @@ class Timed:
 
 
 def test_all_that_takes_time_is_counted(tmp_path, monkeypatch, capsys):
-    """1,000 s. Spent: 2 + 47.95 s. To come: 2 s, 30 + 40 s of compilation: 878.05 s are left.
+    """1,000 s. Spent: 2 + 47.95 s. To come: 2 s, 10 + 20 + 30 + 40 s of compilation: 848.05 s are left.
 
-    A step costs 0.4 in three quarters of the steps and 0.8 in one: 0.5. Each 100 steps and at the end an evaluation of
-    1 s, each 250 and at the end a checkpoint of 2 s: 0.518 in all.
+    A step costs 0.1 in a tenth of the steps (batches of 4), 0.2 in a tenth (8), 0.4 in 55 % (16) and 0.8 in a quarter:
+    0.45. Each 100 steps and at the end an evaluation of 1 s, each 250 and at the end a checkpoint of 2 s: 0.468 in all.
     """
-    each = [PhaseCost(16, 64, 30, 0.4, 1), PhaseCost(4, 128, 40, 0.8, 1)]
-    timed = Timed(monkeypatch, each, 2.0, spent=47.95)
+    each = [PhaseCost(4, 64, 10, 0.1, 1), PhaseCost(8, 64, 20, 0.2, 1), PhaseCost(16, 64, 30, 0.4, 1)]
+    timed = Timed(monkeypatch, [*each, PhaseCost(4, 128, 40, 0.8, 1)], 2.0, spent=47.95)
     budget = opened(tmp_path, "1000s")
     training, _ = budget.fix(timed.create)
     steps = training.num_train_steps
 
     def left(steps):
         phases = phases_of(*with_steps(SHARES, LONGER, steps), EXAMPLES)
-        trained = sum((p.end_step - p.first_step) * c.step for p, c in zip(phases, each, strict=True))
-        return 878.05 - trained - np.ceil(steps / 100) - 2 * np.ceil(steps / 250)
+        rates = dict(zip([(c.batch_size, c.max_seq_length) for c in timed.each], (0.1, 0.2, 0.4, 0.8), strict=True))
+        trained = sum((p.end_step - p.first_step) * rates[p.batch_size, p.examples.max_seq_length] for p in phases)
+        return 848.05 - trained - np.ceil(steps / 100) - 2 * np.ceil(steps / 250)
 
     assert left(steps) >= 0 > left(steps + 1)
-    assert 1685 <= steps < 1696
-    assert f"budget: {steps:,} steps; s a step: 0.4 of 16 x 64 tokens, 0.8 of 4 x 128 tokens" in capsys.readouterr().out
+    assert 1800 <= steps < 1812
+    assert f"budget: {steps:,} steps; s a step: 0.1 of 4 x 64 tokens, 0.2 of 8 x 64 tokens" in capsys.readouterr().out
     timed.now += 900
     budget.note(steps - 7)
     assert read(tmp_path)["used"] == pytest.approx(949.95)
@@ -157,7 +171,7 @@ def test_all_that_takes_time_is_counted(tmp_path, monkeypatch, capsys):
 
 
 def test_a_budget_that_fits_too_few_steps_is_refused(tmp_path, monkeypatch):
-    each = [PhaseCost(16, 64, 50, 20, 1), PhaseCost(4, 128, 50, 20, 1)]
+    each = [PhaseCost(size, 64, 50, 20, 1) for size in (4, 8, 16)] + [PhaseCost(4, 128, 50, 20, 1)]
     timed = Timed(monkeypatch, each, 2.0, spent=500.0)
     with pytest.raises(
         InputError, match=r"^training.budget is 1000s: 1[0-9] steps fit into it, fewer than 20; give at "

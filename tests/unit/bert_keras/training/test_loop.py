@@ -1,5 +1,6 @@
 """The training loop: learning, exact resume, errors; on two devices: test_devices.py."""
 
+import itertools
 import json
 import os
 import re
@@ -15,7 +16,7 @@ import pytest
 import tensorflow as tf
 
 from bert_keras.errors import InputError, Preempted, StageError
-from tests.support.models.small_training import QUIET, log, loop, losses
+from tests.support.models.small_training import QUIET, log, loop, losses, resume_from
 
 
 @pytest.fixture(scope="module")
@@ -165,6 +166,26 @@ def test_parts_of_a_batch_drop_out_differently(examples):
     assert losses[0] == losses[2] != losses[1]
     both = float(run.steps._accumulated(twice, totals, tf.constant(0, tf.int64))[0]["mlm_nll"])
     assert both == pytest.approx(losses[0] + losses[1], rel=1e-5) != pytest.approx(2 * losses[0], rel=1e-5)
+
+
+def test_a_batch_ramp_reads_every_example_once(examples):
+    run = loop(examples, "", QUIET, batch_ramp_from=4, batch_ramp_steps=4)
+    assert [(p.first_step, p.end_step, p.batch_size, p.first_example) for p in run.phases] == [
+        (0, 2, 4, 0), (2, 4, 8, 8), (4, 12, 16, 24),
+    ]  # fmt: skip
+    fours = loop(examples, "", QUIET, train_batch_size=4)
+    read = itertools.islice(fours.phases[0].train_batches(0, fours.config.seed), 14)
+    rows = np.concatenate([batch["input_ids"] for batch in read])
+    ramped = [next(phase.train_batches(phase.first_step, run.config.seed))["input_ids"] for phase in run.phases]
+    np.testing.assert_array_equal(np.concatenate(ramped), rows[[*range(4), *range(8, 16), *range(24, 40)]])
+
+
+def test_a_run_resumes_in_the_middle_of_a_batch_ramp(examples, tmp_path):
+    ramp = {"batch_ramp_from": 8, "batch_ramp_steps": 4, "save_checkpoints_steps": 3}
+    loop(examples, tmp_path / "whole", QUIET, **ramp).run()
+    resume_from(tmp_path / "whole", 3, tmp_path / "resumed")
+    loop(examples, tmp_path / "resumed", QUIET, **ramp).run()
+    assert losses(tmp_path / "resumed").items() <= losses(tmp_path / "whole").items()
 
 
 def test_a_damaged_checkpoint_is_reported_and_the_previous_one_used(examples, tmp_path, unbroken, capfd):
