@@ -1,4 +1,4 @@
-"""Restarts: trainings with several seeds, the deviation of their scores, and the best model.
+"""Restarts: trainings with several seeds, the deviation of their scores, and the best model or an ensemble.
 
 Fine-tuning on small sets is unstable; the paper selects the best of several models on the held-out rows (section 4.1).
 The selected model's score on the same rows is optimistic; mean and deviation are not.
@@ -15,6 +15,7 @@ import numpy as np
 from bert_keras.errors import Diverged
 from bert_keras.finetuning.fine_tuner import FineTuner
 from bert_keras.finetuning.training import TrainedTask
+from bert_keras.models.ensemble import Ensemble
 from bert_keras.notices import notify
 from bert_keras.tasks.settings import FineTuningConfig, RestartSettings
 from bert_keras.training.backends.devices import Devices
@@ -34,9 +35,11 @@ class Chosen:
     """The model to export.
 
     Attributes:
+        trained: the best model, or the ensemble.
+        config: settings of the best model.
         report: `metric`, the metric of the selection; `scores`, all scores by seed, NaN if it diverged; `mean` and
             `deviation` (of the sample, None for one training) of the metric over the seeds with a score; `chosen`, the
-            best model's seed.
+            seeds, best first; `ensemble`, the scores of the ensemble, None for a single model.
     """
 
     trained: TrainedTask
@@ -57,7 +60,7 @@ def train_restarts(
     """
     metric = tuner.task.metrics[0]
     scores: dict[int, dict[str, float]] = {}
-    best: Restart | None = None
+    best: list[Restart] = []
     diverged = 0
     for seed in range(config.seed, config.seed + settings.count):
         try:
@@ -73,17 +76,23 @@ def train_restarts(
         if devices.worker:
             continue
         scores[seed] = tuner.scores(trained, config.eval_batch_size)
-        if best is None or _or_worst(scores[seed][metric]) > _or_worst(best.scores[metric]):
-            best = Restart(seed, trained, scores[seed])
-    if best is None:
+        best = sorted([*best, Restart(seed, trained, scores[seed])], key=lambda one: -_or_worst(one.scores[metric]))
+        # Free the other models, which are large.
+        del best[settings.ensemble :]
+    if not best:
         return None
+    chosen, together = best[0].trained, None
+    if settings.ensemble > 1:
+        chosen = dataclasses.replace(chosen, model=Ensemble([one.trained.model for one in best]))
+        together = tuner.scores(chosen, config.eval_batch_size)
     report = {
         "metric": metric,
         "scores": scores,
         **mean_and_deviation([of_seed[metric] for of_seed in scores.values() if not math.isnan(of_seed[metric])]),
-        "chosen": best.seed,
+        "chosen": [one.seed for one in best],
+        "ensemble": together,
     }
-    return Chosen(best.trained, dataclasses.replace(config, seed=best.seed), report)
+    return Chosen(chosen, dataclasses.replace(config, seed=best[0].seed), report)
 
 
 def mean_and_deviation(values: list[float]) -> dict[str, float | None]:

@@ -13,7 +13,7 @@ Signatures (B rows):
     classify              these two: inputs string[B] (tf.Examples with the features text (, text_pair)) ->
                           classes string[B, L], scores float[B, L]; for TensorFlow Serving's Classify
     regress               regression: inputs as above -> outputs float[B]; for TensorFlow Serving's Regress
-    encode, encode_pair   as for a pre-trained model (`bert_keras.saved_model.pretrained`);
+    encode, encode_pair   as for a pre-trained model (`bert_keras.saved_model.pretrained`); not for an ensemble;
                           pooled_output only if the task's head reads the pooler (not for spans, tags, vectors, and
                           features)
     embed                 likewise, with `export.embedding`; of similarity and retrieval always, by `task.pooling`
@@ -33,6 +33,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from bert_keras.models.ensemble import Ensemble
 from bert_keras.saved_model.saved_model_files import (
     Signature,
     served_copy,
@@ -142,16 +143,17 @@ class ServedTask(tf.Module):
         if self._task.kind in _EXAMPLE_METHODS:
             name, outputs = _EXAMPLE_METHODS[self._task.kind]
             signatures[name] = _on_examples(default, [spec.name for spec in answers.specs], outputs)
-        pooled = self._task.reads_pooler and not model.features
-        for name, texts in {"encode": ("text",), "encode_pair": ("text", "text_pair")}.items():
-            signatures[name] = traced(
-                lambda *texts: encode(model.backbone, self._inputs, pooled, *texts),
-                text_specs(*texts),
-            )
-        if self.embedding.pooling != "none":
-            signatures["embed"] = traced(self._embed, text_specs("text"))
-        if self._task.contrastive:
-            signatures["serving_default"] = signatures["embed"]
+        if not isinstance(model, Ensemble):
+            pooled = self._task.reads_pooler and not model.features
+            for name, texts in {"encode": ("text",), "encode_pair": ("text", "text_pair")}.items():
+                signatures[name] = traced(
+                    lambda *texts: encode(model.backbone, self._inputs, pooled, *texts),
+                    text_specs(*texts),
+                )
+            if self.embedding.pooling != "none":
+                signatures["embed"] = traced(self._embed, text_specs("text"))
+            if self._task.contrastive:
+                signatures["serving_default"] = signatures["embed"]
         return signatures
 
 
@@ -166,10 +168,11 @@ def export_task_model(
 ) -> None:
     """Write the SavedModel, its warm-up requests, and the files for further training.
 
-    These are weights, configuration, vocabulary, `task_spec.json` and `task_settings.json`.
+    These are weights, configuration, vocabulary, `task_spec.json` and `task_settings.json`; for an ensemble the
+    weights of its first model.
 
     Args:
-        model: a task model (`bert_keras.models.task_models`).
+        model: a task model (`bert_keras.models.task_models`), or an `Ensemble` of task models.
         task: the task, with the labels of the data.
         record: as in `bert_keras.saved_model.pretrained.export_saved_model`.
 
@@ -189,12 +192,13 @@ def export_task_model(
         if name != "evaluate"
     ]
     write_warmup_requests(directory, signatures, requests)
-    size = model.backbone.embedding_size
-    fields = {FAMILY_FIELD: family_of_bert(model.config, tokenizer), **embedding_fields(module.embedding)}
-    if size != model.config.of_width().hidden_size:
+    first = model.models[0] if isinstance(model, Ensemble) else model
+    size = first.backbone.embedding_size
+    fields = {FAMILY_FIELD: family_of_bert(first.config, tokenizer), **embedding_fields(module.embedding)}
+    if size != first.config.of_width().hidden_size:
         fields |= {FAMILY_FIELD: "electra", "embedding_size": size}
-    config = model.config.to_json(**{**fields, **(record or {})})
-    write_model_files(directory, model, config, tokenizer)
+    config = first.config.to_json(**{**fields, **(record or {})})
+    write_model_files(directory, first, config, tokenizer)
     settings_json = json.dumps(dataclasses.asdict(settings), indent=2, sort_keys=True) + "\n"
     write_texts(directory, {TASK_SPEC_FILE: TaskSpec(task, counts={}).to_json(), TASK_SETTINGS_FILE: settings_json})
 
@@ -246,7 +250,9 @@ def _evaluate(answers: ServedAnswers, default: Signature, examples: tf.Tensor) -
 
 
 def served_task_model(model: keras.Model, precision: str) -> keras.Model:
-    """A copy of a task model that computes in `precision` and runs on any device."""
+    """A copy of a task model, or of an `Ensemble`, that computes in `precision` and runs on any device."""
+    if isinstance(model, Ensemble):
+        return Ensemble([served_task_model(member, precision) for member in model.models])
     served = served_copy(model, precision)
     for layer in served._flatten_layers():
         if isinstance(layer, keras.layers.LSTM):

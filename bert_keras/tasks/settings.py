@@ -175,20 +175,24 @@ class SearchSettings:
 
 @dataclasses.dataclass(frozen=True)
 class RestartSettings:
-    """Number of trainings with different seeds, of which the best is exported.
+    """Number of trainings with different seeds, and size of the ensemble of the best ones.
 
     Fine-tuning is unstable on small sets; the paper (section 4.1) trains several models and selects the best on the
     held-out rows.
 
     Attributes:
         count: number of trainings, with the seeds `training.seed`, `training.seed` + 1, ...
+        ensemble: number of best models in the ensemble; 1: the best model only.
     """
 
     count: int = 1
+    ensemble: int = 1
 
     def __post_init__(self) -> None:
         if self.count < 1:
             raise ValueError(f"restarts.count is {self.count}; it must be at least 1")
+        if not 1 <= self.ensemble <= self.count:
+            raise ValueError(f"restarts.ensemble is {self.ensemble}; it must be from 1 to restarts.count, {self.count}")
 
 
 @dataclasses.dataclass(frozen=True)

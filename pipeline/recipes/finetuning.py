@@ -80,21 +80,27 @@ class FineTuneRecipe:
 
     def __post_init__(self) -> None:
         check_precision(self.export, self.serving)
-        if self.export.engine == "onnxruntime" and (self.task.bilstm or self.task.features or self.row.contrastive):
+        if self.export.engine == "onnxruntime" and (
+            self.restarts.ensemble > 1 or self.task.bilstm or self.task.features or self.row.contrastive
+        ):
             raise ValueError(
-                "export.engine=onnxruntime serves models without a BiLSTM, not of sentence vectors: leave task.bilstm "
-                "and task.features as they are; `convert --to onnx` a model of vectors"
+                "export.engine=onnxruntime serves one model without a BiLSTM, not of sentence vectors: leave "
+                "restarts.ensemble, task.bilstm and task.features as they are; `convert --to onnx` a model of vectors"
             )
         scored = {"label": self.row.kind == "classification", "source": self.slices.by_source}
         for by, value, _ in self.gate.slice_bounds:
             if not scored.get(by, value in self.slices.length_groups):
                 groups = f"; lengths are {', '.join(self.slices.length_groups) or 'none'}" if by == "length" else ""
                 raise ValueError(f"gate.min_slice_scores has {by} {value!r}, which slices does not have{groups}")
-        if self.row.contrastive and self.export.embedding.pooling not in ("none", self.task.pooling):
-            raise ValueError(
-                f"export.embedding.pooling is {self.export.embedding.pooling}, and the trained one, task.pooling, "
-                f"{self.task.pooling}; set only task.pooling"
-            )
+
+        if self.row.contrastive:
+            if self.restarts.ensemble > 1:
+                raise ValueError("restarts.ensemble: vectors of several models have no mean; set 1")
+            if self.export.embedding.pooling not in ("none", self.task.pooling):
+                raise ValueError(
+                    f"export.embedding.pooling is {self.export.embedding.pooling}, and the trained one, task.pooling, "
+                    f"{self.task.pooling}; set only task.pooling"
+                )
 
     @property
     def row(self) -> Task:

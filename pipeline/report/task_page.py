@@ -132,8 +132,11 @@ def _learned(summary: Mapping[str, Any], steps: int) -> str:
     training = dict(summary["recipe"]["training"])
     if summary["search"] is not None:
         training |= {name: summary["search"]["best"][name] for name in (BATCH, RATE, EPOCHS)}
+    together = len(summary["restarts"]["chosen"])
+    by = f" by each of {together} models that answer together" if together > 1 else ""
     return (
-        f"rows, {epochs(training[EPOCHS])}: {steps:,} steps of {training[BATCH]:,}, learning rate {training[RATE]:g}."
+        f"rows{by}, {epochs(training[EPOCHS])}: {steps:,} steps of {training[BATCH]:,}, learning rate "
+        f"{training[RATE]:g}."
     )
 
 

@@ -58,16 +58,20 @@ def rows(summary: Mapping[str, Any], run_dir: str) -> dict[str, str]:
 
 def restart_rows(report: Mapping[str, Any]) -> dict[str, str]:
     """The rows of `bert_keras.finetuning.restarts`' report on the screen; none for a single training."""
-    scores, metric = report["scores"], report["metric"]
+    scores, metric, chosen = report["scores"], report["metric"], [str(seed) for seed in report["chosen"]]
     if len(scores) == 1:
         return {}
     by_seed = ", ".join(f"{seed}: {_number(of_seed[metric])}" for seed, of_seed in scores.items())
-    figures = f"{metric} {_number(report['mean'])} ± {_number(report['deviation'])}, by seed {by_seed}"
-    figures += f"; chosen: seed {report['chosen']}"
+    rows = {"restarts": f"{metric} {_number(report['mean'])} ± {_number(report['deviation'])}, by seed {by_seed}"}
+    if report["ensemble"]:
+        rows |= {f"seed {seed}": _figures(scores[seed]) for seed in chosen}
+        rows["ensemble"] = f"{_figures(report['ensemble'])}: seeds {', '.join(chosen)}"
+    else:
+        rows["restarts"] += f"; chosen: seed {chosen[0]}"
     if None in (of_seed[metric] for of_seed in scores.values()):
-        figures += "; mean and deviation are of the seeds with a score"
-    note = f"best of {len(scores)} on the rows that they are scored on: optimistic; the mean is not"
-    return {"restarts": figures, "note": note}
+        rows["restarts"] += "; mean and deviation are of the seeds with a score"
+    rows["note"] = f"best of {len(scores)} on the rows that they are scored on: optimistic; the mean is not"
+    return rows
 
 
 def _search_row(search: Mapping[str, Any] | None) -> dict[str, str]:

@@ -114,7 +114,7 @@ def epochs(number: float) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Restarts:
-    """Scores by seed, whether it is chosen; mean and deviation of the main score."""
+    """Scores by model (a seed, or the ensemble), whether it is chosen; mean and deviation of the main score."""
 
     titles: list[str]
     rows: list[tuple[str, bool, list[str]]]
@@ -129,10 +129,12 @@ def restarts(report: Mapping[str, Any], forms: Mapping[str, ScoreForm]) -> Resta
     scores = dict(sorted(report["scores"].items(), key=lambda item: int(item[0])))
     if len(scores) < 2:
         return None
-    form, chosen = forms[report["metric"]], str(report["chosen"])
+    form, chosen = forms[report["metric"]], {str(seed) for seed in report["chosen"]}
+    models = [(f"seed {seed}", seed in chosen, of_seed) for seed, of_seed in scores.items()]
+    if report["ensemble"]:
+        models.append(("ensemble", True, report["ensemble"]))
     rows = [
-        (f"seed {seed}", seed == chosen, [form.number(of_seed[name]) for name, form in forms.items()])
-        for seed, of_seed in scores.items()
+        (name, taken, [form.number(numbers[key]) for key, form in forms.items()]) for name, taken, numbers in models
     ]
     mean, deviation = (math.nan if value is None else value for value in (report["mean"], report["deviation"]))
     spread = "" if math.isnan(deviation) else f" ± {form.difference(deviation).removeprefix('+')}"

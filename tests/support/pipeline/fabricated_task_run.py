@@ -121,17 +121,18 @@ class FabricatedTask(FinishedRun):
         self.file("model_run", "scores.json", json_text(self.scores))
         return super().write()
 
-    def restart(self, values):
-        """Gives the run restarts, by seed from 11, of which the best is taken."""
+    def restart(self, values, ensemble=None):
+        """Gives the run restarts, by seed from 11, of which the best, or all of an ensemble, are taken."""
         seeds = [str(seed) for seed in range(11, 11 + len(values))]
-        best = max(seeds, key=lambda seed: values[seeds.index(seed)])
+        best = sorted(seeds, key=lambda seed: -values[seeds.index(seed)])
         mean = sum(values) / len(values)
         self.summary["restarts"] = {
             "metric": self.metric,
             "scores": {s: dict.fromkeys(self.task.metrics, value) for s, value in zip(seeds, values, strict=True)},
             "mean": mean,
             "deviation": (sum((value - mean) ** 2 for value in values) / (len(values) - 1)) ** 0.5,
-            "chosen": int(best),
+            "chosen": [int(seed) for seed in (best if ensemble else best[:1])],
+            "ensemble": ensemble and dict.fromkeys(self.task.metrics, ensemble),
         }
 
     def search(self, scores):
@@ -165,7 +166,7 @@ class FabricatedTask(FinishedRun):
             "search": None,
             "restarts": {
                 "metric": self.metric, "scores": {"11": scores}, "mean": scores[self.metric], "deviation": None,
-                "chosen": 11,
+                "chosen": [11], "ensemble": None,
             },
             "predictions": {},
         }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Grid search and restarts: what is tried, what is kept, what is told, and how a stopped search goes on."""
+"""Grid search, restarts and ensembles: what is tried, what is kept, what is told, and how a stopped search goes on."""
 
 import dataclasses
 import itertools
@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from bert_keras.errors import Diverged, InputError, Preempted, StageError
 from bert_keras.finetuning import fine_tuner as fine_tuner_module
@@ -18,14 +19,19 @@ from bert_keras.finetuning.finetune import finetune
 from bert_keras.finetuning.init_checkpoint import init_checkpoint
 from bert_keras.finetuning.restarts import train_restarts
 from bert_keras.finetuning.search import search
+from bert_keras.finetuning.training import TrainedTask
 from bert_keras.jobs import FinetuneJob
 from bert_keras.models.config import BertConfig
+from bert_keras.models.ensemble import Ensemble
+from bert_keras.saved_model.task_signatures import export_task_model
+from bert_keras.tasks.answers import parse_answer
 from bert_keras.tasks.rows import TaskRow
 from bert_keras.tasks.settings import FineTuningConfig, RestartSettings, SearchSettings, TaskSettings
 from bert_keras.tasks.table import task_of
+from bert_keras.tasks.task_types import task_type_of
 from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
 from bert_keras.training.backends.opening import open_devices
-from tests.support.models.rounding import depth_of
+from tests.support.models.rounding import assert_equal_but_for_rounding, depth_of
 
 WORDS = ["good", "bad", "the", "film", "was", "very", "plot"]
 TOKENIZER = BertTokenizer([*SPECIAL_TOKENS, *WORDS], True)
@@ -165,8 +171,8 @@ def test_invalid_grids_and_restarts_are_named():
         SearchSettings(train_batch_size=(8, 8))
     with pytest.raises(ValueError, match=r"training\.num_train_epochs is 0"):
         SearchSettings(num_train_epochs=(0,))
-    with pytest.raises(ValueError, match=r"restarts\.count is 0; it must be at least 1"):
-        RestartSettings(count=0)
+    with pytest.raises(ValueError, match=r"restarts\.ensemble is 3; it must be from 1 to restarts\.count, 2"):
+        RestartSettings(count=2, ensemble=3)
 
 
 def test_the_paper_s_grid():
@@ -185,7 +191,7 @@ def test_figures_of_restarts_and_the_best_model(fine_tuner, scored, one_device):
     chosen = train_restarts(fine_tuner, RUN, RestartSettings(count=5), one_device)
     assert [config.seed for config in trained] == [7, 8, 9, 10, 11]
     assert chosen.trained.model == 0.9 and chosen.config == dataclasses.replace(RUN, seed=8)
-    assert chosen.report["chosen"] == 8
+    assert chosen.report["chosen"] == [8] and chosen.report["ensemble"] is None
     del scores[9], scores[11]
     again = train_restarts(
         dataclasses.replace(fine_tuner, identity="another"),
@@ -208,7 +214,7 @@ def test_restarts_survive_a_seed_that_diverges(fine_tuner, scored, one_device, c
         return scores[config.seed]
 
     trained = scored(diverging)
-    chosen = train_restarts(fine_tuner, RUN, RestartSettings(count=3), one_device)
+    chosen = train_restarts(fine_tuner, RUN, RestartSettings(count=3, ensemble=1), one_device)
     assert [config.seed for config in trained] == [7, 8, 9] and chosen.config.seed == 9
     assert "bert-tfx: seed 8 is left out: the loss is nan at step 1" in capsys.readouterr().err
     assert math.isnan(chosen.report["scores"][8]["accuracy"]) and chosen.report["mean"] == pytest.approx(0.7)
@@ -219,7 +225,7 @@ def test_restarts_survive_a_seed_that_diverges(fine_tuner, scored, one_device, c
 def test_one_training_has_no_deviation(fine_tuner, scored, one_device):
     scored(lambda config: 0.5)
     report = train_restarts(fine_tuner, RUN, RestartSettings(), one_device).report
-    assert (report["mean"], report["deviation"], report["chosen"]) == (0.5, None, 7)
+    assert (report["mean"], report["deviation"], report["chosen"]) == (0.5, None, [7])
 
 
 def test_other_workers_train_all_and_choose_nothing(fine_tuner, scored, monkeypatch, one_device):
@@ -227,3 +233,58 @@ def test_other_workers_train_all_and_choose_nothing(fine_tuner, scored, monkeypa
     monkeypatch.setattr(one_device, "worker", 1)
     assert train_restarts(fine_tuner, RUN, RestartSettings(count=3), one_device) is None
     assert len(trained) == 3
+
+
+def test_an_ensemble_of_the_best_answers_by_the_mean_of_their_logits(fine_tuner, one_device):
+    short = dataclasses.replace(RUN, num_train_epochs=2.0)
+    held_out = fine_tuner.rows["eval"]
+    chosen = train_restarts(fine_tuner, short, RestartSettings(count=2, ensemble=2), one_device)
+    # From their checkpoints.
+    members = {seed: fine_tuner.train(dataclasses.replace(short, seed=seed)) for seed in (7, 8)}
+    scores = {seed: fine_tuner.scores(member, 8) for seed, member in members.items()}
+    assert chosen.report["scores"] == scores
+    best = sorted(scores, key=lambda seed: -scores[seed]["accuracy"])
+    assert chosen.report["chosen"] == best and chosen.config.seed == best[0]
+    logits = np.mean([members[seed].outputs(held_out, 8)[0] for seed in best], axis=0)
+    assert_equal_but_for_rounding(chosen.trained.outputs(held_out, 8)[0], logits, DEPTH)
+    right = [TASK.labels[label] == row.gold for label, row in zip(logits.argmax(-1), held_out, strict=True)]
+    assert chosen.report["ensemble"] == {"accuracy": pytest.approx(np.mean(right))}
+
+
+@pytest.mark.slow
+def test_an_ensemble_of_spans_sums_probabilities_and_is_served_as_one_model(tmp_path, random_bert):
+    task, settings = (
+        task_of("squad2.0"),
+        TaskSettings(max_seq_length=12, max_query_length=2, doc_stride=3, n_best_size=4),
+    )
+    rng = np.random.default_rng(4)
+    asked = [
+        TaskRow(str(i), {"question": "the plot", "context": " ".join(rng.choice(WORDS, 5 + 3 * i))}) for i in range(6)
+    ]
+    models = [
+        random_bert(MODEL, type(task_type_of(task).create_model(MODEL, task, settings, 0)), seed) for seed in (1, 2)
+    ]
+    members = [TrainedTask(model, task, settings, TOKENIZER) for model in models]
+    ensemble = TrainedTask(Ensemble(models), task, settings, TOKENIZER)
+    outputs, features = ensemble.outputs(asked, 4)
+    is_input = features.arrays["input_mask"] > 0
+    assert not is_input.all() and len(is_input) > len(asked)
+    for name in ("start_logits", "end_logits"):
+        logits = [member.outputs(asked, 4)[0][name] for member in members]
+        odds = [np.where(is_input, np.exp(values), 0) for values in logits]
+        mean = sum(values / values.sum(-1, keepdims=True) for values in odds) / 2
+        assert_equal_but_for_rounding(np.exp(outputs[name])[is_input], mean[is_input], DEPTH, np.abs(logits).max())
+    answers = ensemble.answers(asked, 4)
+    assert len(set(answers)) > 2 and answers not in [member.answers(asked, 4) for member in members]
+    export_task_model(ensemble.model, task, settings, TOKENIZER, str(tmp_path))
+    evaluate = tf.saved_model.load(str(tmp_path)).signatures["evaluate"]
+    found = evaluate(examples=tf.constant([serialized(row) for row in asked]))["answer"].numpy()
+    assert [parse_answer(task.kind, answer) for answer in found] == answers
+
+
+def serialized(row):
+    features = {
+        name: tf.train.Feature(bytes_list=tf.train.BytesList(value=values))
+        for name, values in row.to_features().items()
+    }
+    return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()

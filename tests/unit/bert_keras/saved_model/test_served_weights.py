@@ -12,6 +12,7 @@ from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 
 from bert_keras.data.example_format import ExampleLayout
 from bert_keras.models.config import BertConfig
+from bert_keras.models.ensemble import Ensemble
 from bert_keras.models.pretraining_heads import BertForPreTraining
 from bert_keras.models.task_models import BertForTokenClassification
 from bert_keras.saved_model.pretrained import export_saved_model
@@ -53,9 +54,10 @@ def export(name, directory, precision):
         model = drawn(BertForPreTraining(CONFIG))
         export_saved_model(model, TOKENIZER, str(directory), ExampleLayout.bert(16, 3), export=settings)
         return model
-    model = tagger()
+    models = [tagger() for _ in range(2 if name == "ensemble" else 1)]
+    model = Ensemble(models) if name == "ensemble" else models[0]
     export_task_model(model, TASK, TaskSettings(max_seq_length=16), TOKENIZER, str(directory), settings)
-    return model
+    return models[0]
 
 
 @pytest.fixture(
@@ -63,8 +65,9 @@ def export(name, directory, precision):
     params=[
         ("pretrained", "mixed_bfloat16"),
         ("task", "float32"),
-        ("task", "mixed_bfloat16"),
+        ("ensemble", "mixed_bfloat16"),
         pytest.param(("pretrained", "float32"), marks=pytest.mark.slow),
+        pytest.param(("task", "mixed_bfloat16"), marks=pytest.mark.slow),
     ],
     ids=lambda param: ", ".join(param),
 )
@@ -134,13 +137,13 @@ def made_of_weights(nodes):
 
 
 def test_weights_are_stored_once_in_the_type_of_the_computation(exported):
-    _, precision, directory, model = exported
+    name, precision, directory, model = exported
     reader = tf.train.load_checkpoint(str(directory / "variables" / "variables"))
     types, shapes = reader.get_variable_to_dtype_map(), reader.get_variable_to_shape_map()
     stored = [(types[key], shapes[key]) for key in types if types[key].is_floating]
-    assert sum(np.prod(shape, dtype=int) for _, shape in stored) == model.count_params()
+    assert sum(np.prod(shape, dtype=int) for _, shape in stored) == model.count_params() * (1 + (name == "ensemble"))
     # Layer normalisation computes in float32.
-    norms = sum(weight.path.endswith(("gamma", "beta")) for weight in model.weights)
+    norms = sum(weight.path.endswith(("gamma", "beta")) for weight in model.weights) * (1 + (name == "ensemble"))
     low = [shape for of_one, shape in stored if of_one == tf.bfloat16]
     assert len(low) == (len(stored) - norms if precision == "mixed_bfloat16" else 0)
 

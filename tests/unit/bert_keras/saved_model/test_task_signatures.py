@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from bert_keras.finetuning.training import TrainedTask
 from bert_keras.models.config import BertConfig
+from bert_keras.models.ensemble import Ensemble
 from bert_keras.saved_model.task_signatures import export_task_model
 from bert_keras.tasks.answers import parse_answer
 from bert_keras.tasks.rows import TaskRow
@@ -318,17 +319,19 @@ def test_truncated_words_are_tagged_o(exported):
     assert {word.tag for word in words[6:24]} == {"O"}
 
 
-def test_served_precision_is_independent_of_training(tokenizer, tmp_path):
+def test_served_precision_is_independent_of_training_also_for_ensembles(tokenizer, tmp_path):
     task = TASKS["classification"]
     keras.mixed_precision.set_dtype_policy("mixed_bfloat16")
     try:
-        trained = sharp(task, tokenizer)
+        trained = [sharp(task, tokenizer, seed=seed) for seed in (1, 2)]
     finally:
         keras.mixed_precision.set_dtype_policy("float32")
-    export_task_model(trained, task, SETTINGS, tokenizer, str(tmp_path))
+    export_task_model(Ensemble(trained), task, SETTINGS, tokenizer, str(tmp_path))
     signatures = tf.saved_model.load(str(tmp_path)).signatures
+    assert set(signatures) == {"serving_default", "evaluate", "classify"}
     rows = [TaskRow(str(i), of_row) for i, of_row in enumerate(made_up_inputs(task.kind))]
-    logits = TrainedTask(sharp(task, tokenizer), task, SETTINGS, tokenizer).outputs(rows, 64)[0]
+    members = [TrainedTask(sharp(task, tokenizer, seed=seed), task, SETTINGS, tokenizer) for seed in (1, 2)]
+    logits = np.mean([member.outputs(rows, 64)[0] for member in members], axis=0)
     feeds = {name: tf.constant(column(rows, name)) for name in ("text", "text_pair")}
     scores = signatures["serving_default"](**feeds)["scores"]
     assert_equal_but_for_rounding(scores, softmax(logits), DEPTH, np.abs(logits).max())

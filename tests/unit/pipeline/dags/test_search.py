@@ -44,12 +44,12 @@ def test_the_options_of_the_command_are_settings(monkeypatch):
     runs = []
     monkeypatch.setattr(local, "run", lambda request: runs.append(without_inputs(request).recipe) or {"blessed": True})
     command = ["finetune", "sst-2", "--init", "model"]
-    for options in ([], ["--search"], ["--restarts", "4"]):
+    for options in ([], ["--search"], ["--restarts", "4", "--set", "restarts.ensemble=2"]):
         assert CliRunner().invoke(app, [*command, *options]).exit_code == 0
     plain, search, restarts = runs
     assert plain == WITHOUT
     assert search == with_settings(WITHOUT, ["search.enabled=true"])
-    assert restarts.restarts.count == 4
+    assert (restarts.restarts.count, restarts.restarts.ensemble) == (4, 2)
 
 
 TASK = task_of("sst-2")
@@ -96,4 +96,4 @@ def test_the_trainer_searches_and_exports_the_best_without_training_it_again(tmp
     assert len([*(tmp_path / "training").glob("*/log.jsonl")]) == 2
     assert json.loads((tmp_path / "run" / "scores.json").read_text()) == {"eval": {"accuracy": 1.0}}
     report = json.loads((tmp_path / "run" / "restarts.json").read_text())
-    assert report["chosen"] == TRAINING.seed and report["scores"] == {str(TRAINING.seed): {"accuracy": 1.0}}
+    assert report["chosen"] == [TRAINING.seed] and report["scores"] == {str(TRAINING.seed): {"accuracy": 1.0}}

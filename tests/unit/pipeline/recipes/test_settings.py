@@ -261,7 +261,8 @@ ONNX = ["export.quantize=int8", "export.engine=onnxruntime", "serving.max_differ
         (ONNX[:1], "export.quantize=int8 is for export.engine=onnxruntime; set both"),
         (ONNX[:2], "below what export.quantize=int8 rounds off; also set serving.max_difference, to 0.5 for example"),
         (ONNX[1:2], "below what export.engine=onnxruntime rounds off"),
-        ([*ONNX, "task.bilstm=true"], "onnxruntime serves models without a BiLSTM"),
+        ([*ONNX, "restarts.count=3", "restarts.ensemble=2"], "onnxruntime serves one model without a BiLSTM"),
+        ([*ONNX, "task.bilstm=true"], "onnxruntime serves one model without a BiLSTM"),
     ],
 )
 def test_what_another_engine_needs(settings, message):

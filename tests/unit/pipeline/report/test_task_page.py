@@ -140,6 +140,14 @@ def test_restarts(fabricate):
     assert "Accuracy 80.0% without seed 12 over 2 seeds" in words(fabricated.write())
 
 
+def test_an_ensemble(fabricate):
+    fabricated = fabricate("squad1.1")
+    fabricated.restart([80.0, 90.0], ensemble=92.0)
+    text = words(fabricated.write())
+    assert "seed 11 chosen 80.0% 80.0% seed 12 chosen 90.0% 90.0% ensemble exported 92.0% 92.0%" in text
+    assert "640 rows by each of 2 models that answer together, 3 epochs" in text
+
+
 def test_a_search(fabricate):
     fabricated = fabricate("cola")
     # Batch 16: 5e-05 with 2 and 3 epochs, 2e-05 with 2 and 3; then batch 32.

@@ -97,10 +97,10 @@ def test_each_cause_has_one_line_with_a_link(workflow, failures, problems, expec
         assert line.startswith(start) and "see docs/" in line
 
 
-def report(scores):
+def report(scores, ensemble=None, chosen=(8,)):
     named = {str(seed): {"accuracy": score} for seed, score in scores.items()}
     figures = {"mean": 0.7, "deviation": 0.08**0.5}
-    return {"metric": "accuracy", "scores": named, **figures, "chosen": 8}
+    return {"metric": "accuracy", "scores": named, **figures, "chosen": list(chosen), "ensemble": ensemble}
 
 
 def test_restarts_in_words():
@@ -110,3 +110,10 @@ def test_restarts_in_words():
     assert "optimistic" in rows["note"]
     left_out = restart_rows(report({7: 0.5, 8: None, 9: 0.9}))["restarts"]
     assert "7: 0.5, 8: no score, 9: 0.9; chosen: seed 8; mean and deviation are of the seeds with a score" in left_out
+    together = restart_rows(report({7: 0.5, 8: 0.9, 9: 0.7}, {"accuracy": 0.95}, (8, 9)))
+    assert {name: together[name] for name in ("seed 8", "seed 9", "ensemble")} == {
+        "seed 8": "accuracy 0.9",
+        "seed 9": "accuracy 0.7",
+        "ensemble": "accuracy 0.95: seeds 8, 9",
+    }
+    assert "seed 7" not in together
