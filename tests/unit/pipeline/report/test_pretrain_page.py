@@ -276,12 +276,6 @@ def test_the_page_shows_no_path_of_the_machine(fabricated, tmp_path, monkeypatch
     assert Fabricated(tmp_path / "another" / "place", monkeypatch).write() == first
 
 
-def test_a_summary_of_an_earlier_version_is_refused(tmp_path):
-    (tmp_path / "summary.json").write_text('{"run": "1", "task": "sst-2"}')
-    with pytest.raises(InputError, match="is from an earlier version; the same bert-tfx command writes it again"):
-        write_report(str(tmp_path))
-
-
 def test_a_directory_without_a_finished_run_is_one_line(tmp_path, fabricated):
     with pytest.raises(InputError, match=r"empty: no finished run here \(it has no summary.json\); bert-tfx pretrain"):
         write_report(str(tmp_path / "empty"))
