@@ -54,7 +54,7 @@ class OptimizationConfig:
         backend: `tensorflow`, or `jax`, which computes the same on GPUs and TPUs (docs/gpus.md); export, gate and
             server are TensorFlow's.
         strategy: `one_device`, `mirrored` over the devices of this machine, `multi_worker` over several machines, or
-            `tpu`, on JAX (`bert_keras.training.backends.devices`).
+            `tpu` (`bert_keras.training.backends.devices`).
         mixed_precision: `float32`, or `mixed_bfloat16`.
         jit_compile: compile the forward and backward pass with XLA; JAX always does.
         rematerialize: compute the activations of each encoder layer again in the backward pass: less memory, a third
@@ -101,8 +101,6 @@ class OptimizationConfig:
             raise ValueError(f"training.beta_2 is {self.beta_2}; it must be in (0, 1)")
         if not 0 < self.layer_decay <= 1:
             raise ValueError(f"training.layer_decay is {self.layer_decay}; it must be in (0, 1]")
-        if self.strategy == "tpu" and self.backend != "jax":
-            raise ValueError("training.strategy=tpu is for training.backend=jax; set both")
 
     def _check_at_least(self, smallest: int, *names: str) -> None:
         for name in names:

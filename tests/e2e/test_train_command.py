@@ -58,13 +58,7 @@ def test_bad_input_is_one_line(examples, tmp_path):
         ("tiny_cpu", "--examples", examples, "--examples", examples): "--examples: one folder is given twice",
         ("bert_mini", "--examples", examples): "--examples of 32 tokens for 2 phase(s): give those of each phase",
         ("bert_nano", "--examples", examples): "bert_nano: no such recipe",
-        (
-            "tiny_cpu",
-            "--examples",
-            examples,
-            "--set",
-            "training.strategy=tpu",
-        ): "strategy=tpu is for training.backend",
+        ("tiny_cpu", "--examples", examples, "--set", "training.strategy=tpu"): "strategy=tpu finds no TPU",
     }.items():
         assert message in refusal("train", *words, "--output", tmp_path / "out")
     assert not (tmp_path / "out").exists()

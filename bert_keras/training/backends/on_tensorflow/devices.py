@@ -10,6 +10,7 @@ from collections.abc import Callable
 import keras
 import tensorflow as tf
 
+from bert_keras.errors import InputError
 from bert_keras.objectives.objective import Objective
 from bert_keras.training.backends.devices import cluster, described
 from bert_keras.training.backends.on_tensorflow.steps import TensorFlowSteps
@@ -19,10 +20,11 @@ from bert_keras.training.config import TrainingConfig
 class TensorFlowDevices:
     """The devices of a distribution strategy; the compiled loop is the same under each.
 
-    `multi_worker`: the same command on every machine, each with the environment variable TF_CONFIG.
+    `multi_worker`: the same command on every machine, each with the environment variable TF_CONFIG. `tpu`: on a TPU VM,
+    or with TPU_NAME set; NOT covered by tests, for lack of a TPU.
 
     Raises:
-        InputError: workers are missing.
+        InputError: workers or a TPU are missing.
     """
 
     def __init__(self, strategy: str):
@@ -86,9 +88,22 @@ def _multi_worker() -> tf.distribute.Strategy:
     return tf.distribute.MultiWorkerMirroredStrategy()
 
 
+def _tpu() -> tf.distribute.Strategy:
+    try:
+        resolver = tf.distribute.cluster_resolver.TPUClusterResolver()
+        tf.config.experimental_connect_to_cluster(resolver)
+        tf.tpu.experimental.initialize_tpu_system(resolver)
+    except (ValueError, tf.errors.OpError) as error:
+        raise InputError(
+            f"training.strategy=tpu finds no TPU ({str(error).splitlines()[0]}); run on a TPU VM, or set TPU_NAME"
+        ) from error
+    return tf.distribute.TPUStrategy(resolver)
+
+
 _STRATEGIES: dict[str, Callable[[], tf.distribute.Strategy]] = {
     "one_device": _one_device,
     "processor": _processor,
     "mirrored": _mirrored,
     "multi_worker": _multi_worker,
+    "tpu": _tpu,
 }

@@ -108,6 +108,9 @@ def test_workers_without_tf_config_are_refused(monkeypatch):
         open_devices(dataclasses.replace(RUN, strategy="multi_worker"))
 
 
-def test_tensorflow_trains_on_no_tpu():
-    with pytest.raises(ValueError, match=r"training\.strategy=tpu is for training\.backend=jax; set both"):
-        dataclasses.replace(RUN, strategy="tpu")
+def test_a_missing_tpu_is_named(monkeypatch):
+    monkeypatch.delenv("TPU_NAME", raising=False)
+    with pytest.raises(
+        InputError, match=r"training\.strategy=tpu finds no TPU \(.+\); run on a TPU VM, or set TPU_NAME"
+    ):
+        open_devices(dataclasses.replace(RUN, strategy="tpu"))
