@@ -32,7 +32,6 @@ class Job:
             settings of the weights train anew.
         code: a hash of the code that makes the weights.
         stage_code: a hash of all code of the job, for the cache of a pipeline and for scores of the model.
-        export: how the model is written.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
@@ -61,10 +60,8 @@ class PretrainJob(Job):
     Attributes:
         examples: folders of each phase: outputs of `bert-tfx examples`, or artifacts of PretrainExampleGen. Those of
             one length are mixed (`bert_keras.training.mixed_examples`).
-        model: the encoder.
         training: both phases.
         second_phase: the last steps, on the longer examples.
-        pretraining: the model around the encoder.
         init: a folder that `components.trainer.initial_model.export_initial_model` wrote; "": all weights are drawn.
     """
 
@@ -83,7 +80,6 @@ class FinetuneJob(Job):
     Attributes:
         rows: the folder of the rows (`bert_keras.tasks.rows.write_rows`), or an artifact of TaskExampleGen.
         task: the task's name; the rows must be of this task.
-        task_settings: how rows become features.
         init: the folder of the initial checkpoint, in any format that `bert-tfx convert` reads; "": all weights are
             drawn.
         init_fingerprint: a hash of the files of `init`, for the cache of a pipeline; training does not read it.

@@ -21,7 +21,6 @@ from bert_keras.notices import notify, tell
 from bert_keras.training.preemption import answered, ctrl_c
 from pipeline.commands import apply, convert, demo, doctor, minimal_pairs, runs, score, text, train
 from pipeline.commands.compile import airflow as compile_airflow
-from pipeline.commands.compile import beam_args
 from pipeline.commands.compile import kubeflow as compile_kubeflow
 from pipeline.commands.compile import nodes as compile_nodes
 from pipeline.commands.doctor import CHOOSES_BACKEND, KERAS_BACKEND, keras_backend
@@ -84,7 +83,6 @@ compile_nodes.compile_app.command("kubeflow")(compile_kubeflow.compile_kubeflow)
 app.add_typer(models.app, name="models", rich_help_panel=_SERVING)
 app.add_typer(deploy.app, name="deploy", rich_help_panel=_SERVING)
 app.add_typer(compile_nodes.compile_app, name="compile", rich_help_panel=_ORCHESTRATION)
-app.add_typer(beam_args.app, name="beam-args", rich_help_panel=_ORCHESTRATION)
 
 
 def _quiet() -> None:

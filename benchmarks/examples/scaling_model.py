@@ -16,12 +16,13 @@ from components.corpus_gen.readers import MAX_WORK_BYTES, work_bytes
 from components.corpus_gen.settings import CorpusSettings
 from components.corpus_gen.sorted_runs import SLOTS_A_SPLIT
 from pipeline.recipes.bert import bert_base, bert_large
-from pipeline.runners.dataflow import process_bytes
 
 # Measured: bench_example_generation.py costs, on a busy machine (CPU seconds a megabyte).
 DOCUMENTS, VOCABULARY = 0.1765, 0.1198
 PASS = {128: 0.0580, 512: 0.0757}
 INSTANCES = {128: 3252, 512: 2171}  # a megabyte and pass, of docstrings: short documents
+# Measured: memory of a worker process: imports, a sorted run and word counts, and a multiple of a bucket's text.
+PROCESS_BYTES, BUCKET_FACTOR = 600 << 20, 25
 # Measured: bench_example_generation.py workers. What two processes do of twice the work of one.
 EFFICIENCY = 0.915
 # Measured: bytes of a record in its shard.
@@ -135,7 +136,7 @@ class Generation:
 
     @property
     def process_gigabytes(self) -> float:
-        return process_bytes(self.corpus.bucket_bytes) / 1e9
+        return (PROCESS_BYTES + BUCKET_FACTOR * self.corpus.bucket_bytes) / 1e9
 
     def dollars(self) -> dict[str, float]:
         """Dollars by resource."""

@@ -29,7 +29,6 @@ class Architecture:
 
     Attributes:
         family: name of the family (`families.table.FAMILIES`), which determines the weights' names.
-        encoder: configuration of the encoder.
         embedding_size: E, the width of the embeddings, which may differ from the encoder's.
         head: of a fine-tuned model: its head in Hugging Face's files; None: it has none there.
         outputs: of the head.

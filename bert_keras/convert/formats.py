@@ -67,7 +67,6 @@ def read_folder(directory: str, cased: bool | None = None, format_: str | None =
     """Read a model folder of google-research/bert or electra, Hugging Face, keras-hub or this project.
 
     Args:
-        directory: the folder.
         cased: whether the vocabulary keeps case; None: the folder says it.
         format_: a key of `FORMATS`; None: that of its files.
 
@@ -88,7 +87,6 @@ def from_checkpoint(directory: str, cased: bool | None = None) -> ModelFolder:
     What of it is left out is told on standard error.
 
     Args:
-        directory: the folder.
         cased: whether the vocabulary keeps case; None: the folder says it.
 
     Raises:
@@ -105,8 +103,6 @@ def export(folder: ModelFolder, directory: str, to: str = "bert-tfx") -> Written
     """Write a model and its tokenizer.
 
     Args:
-        folder: what to write.
-        directory: a new or empty folder.
         to: `bert-tfx`, a SavedModel that takes raw text, with the weights; `hf`; for a pre-trained model also `tf1` or
             `keras-hub`.
 

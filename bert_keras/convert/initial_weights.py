@@ -109,8 +109,6 @@ def initialize(model: keras.Model, directory: str, cased: bool | None, tokenizer
     Args:
         model: a model of `bert_keras.objectives.registry`. The discriminator of an `ElectraForPreTraining` takes the
             encoder of a BERT, too.
-        directory: as in `initial_folder`.
-        cased: as in `initial_folder`.
         tokenizer: the tokenizer of `model`: the folder's, with new tokens for unused ones and at the end.
 
     Raises:

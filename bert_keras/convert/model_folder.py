@@ -103,7 +103,6 @@ class ModelFolder:
             family: of an encoder alone; None: a BERT.
             untrained: its parts with random weights.
             generator: of an `ElectraDiscriminator`.
-            fields: further attributes.
 
         Raises:
             InputError: the model's class is of another family.

@@ -81,7 +81,6 @@ class ArrayExamples:
             batch_size: size of the global batch, a multiple of `num_workers`; its longest sequence determines the
                 length of all its parts.
             first_example: number of examples consumed before.
-            seed: seed of the order.
             worker, num_workers: the worker whose rows are kept.
         """
         rows = batch_size // num_workers

@@ -157,7 +157,6 @@ class Group(NamedTuple):
     """Shards that are read and shuffled together.
 
     Attributes:
-        seed: seed of the shuffling.
         skip: number of examples, in shuffled order, that were read before.
     """
 

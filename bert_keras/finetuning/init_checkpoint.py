@@ -36,7 +36,6 @@ def read_init(directory: str, cased: bool | None = None, task: Task | None = Non
     head.
 
     Args:
-        directory: the folder.
         task: the task of the training; a notice says whether the head is used.
         cased: whether the vocabulary keeps case; None: as recorded in the folder.
 
@@ -115,13 +114,8 @@ def check_reads(init: ModelFolder, settings: TaskSettings, task: Task, config: F
 def check_knows(init: ModelFolder, rows: Sequence[TaskRow], max_unknown: float) -> None:
     """Refuse a vocabulary that does not know the language of the texts.
 
-    Args:
-        init: the initial checkpoint.
-        rows: the texts.
-        max_unknown: maximum share of [UNK] tokens.
-
     Raises:
-        StageError: there are more.
+        StageError: more than `max_unknown` of the tokens are [UNK].
     """
     tokenizer = init.known_tokenizer()
     values = (value for row in rows for value in row.inputs.values())

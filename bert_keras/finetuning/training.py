@@ -58,7 +58,6 @@ def fine_tune(
     Args:
         task: with its labels.
         settings: how rows become features.
-        config: the run.
         init: the encoder, or a task model, and its tokenizer (`bert_keras.finetuning.init_checkpoint`).
         train: rows with golds.
         held_out: rows with golds, whose loss is logged.
@@ -190,9 +189,6 @@ class TrainedTask:
 
     Attributes:
         model: float32.
-        task: with its labels.
-        settings: how rows become features.
-        tokenizer: the encoder's.
     """
 
     model: keras.Model

@@ -55,11 +55,9 @@ class FeatureReader(keras.layers.Layer):
     Padding is masked for the LSTMs. Call: the encoder's outputs, `input_mask` int [B, T] -> float [B, T, 2 units].
 
     Args:
-        config: configuration of the encoder.
         features: input of the BiLSTM: a layer, by name (`SINGLE_LAYERS`) or number, or one of `MIXES`; the paper's
             best is `concat_last_four`, ELMo's `scalar_mix`.
         units: width of each direction; 768 in the paper.
-        seed: seed of the initial weights.
     """
 
     def __init__(self, config: BertConfig, features: str, units: int, seed: int, **kwargs):

@@ -85,7 +85,6 @@ class BiLSTM(keras.layers.Layer):
 
     Args:
         hidden_size: H, even.
-        seed: seed of the initial weights.
 
     Raises:
         ValueError: H is odd.

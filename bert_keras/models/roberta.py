@@ -9,14 +9,7 @@ from __future__ import annotations
 
 import keras
 
-from bert_keras.models.config import BertConfig
 from bert_keras.models.pretraining_heads import MaskedLanguageModel
-
-
-def roberta_config(num_hidden_layers: int, hidden_size: int, **other: int | float | str) -> BertConfig:
-    """RoBERTa-base is (12, 768), RoBERTa-large (24, 1024); `other` are fields of `BertConfig`."""
-    fields = {"vocab_size": 50265, "type_vocab_size": 1, "layer_norm_eps": 1e-5, "hidden_act": "gelu_erf", **other}
-    return BertConfig.size(num_hidden_layers, hidden_size, **fields)
 
 
 @keras.saving.register_keras_serializable("bert_keras")

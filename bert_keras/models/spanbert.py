@@ -142,7 +142,6 @@ class SpanBertForPreTraining(MaskedLanguageModel):
         `sbo_weights` float32 [B, P]: 0 for tokens not predicted from the boundaries.
 
     Args:
-        config: the encoder.
         max_pair_targets: maximum number of tokens of a span predicted from its boundaries; 15 in the released models.
         seed: seed of the initial weights and of dropout.
     """

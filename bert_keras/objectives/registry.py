@@ -38,7 +38,6 @@ def pretraining_model(
     """What makes the model, built, and what it learns.
 
     Args:
-        settings: the family.
         objective: of the examples (`bert_keras.data.example_format.ExampleLayout`).
         config: the encoder; ELECTRA's discriminator.
         seed: of the initial weights, of dropout and of ELECTRA's draws.

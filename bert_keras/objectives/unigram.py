@@ -48,8 +48,6 @@ def guessed_sums(objective: str, features: dict[str, tf.Tensor], log_p: np.ndarr
     never, which is also "swapped".
 
     Args:
-        objective: name of the objective in `bert_keras.objectives`.
-        features: features of stored, masked examples.
         log_p: result of `unigram_model`.
     """
     import tensorflow as tf  # the training needs `unigram_model` alone

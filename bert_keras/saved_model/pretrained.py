@@ -83,7 +83,6 @@ class ServedBert(tf.Module):
         layout: layout of its training examples, which `evaluate` reads; T is its `max_seq_length`; longer texts are
             truncated at the end.
         unigram: result of `bert_keras.objectives.unigram.unigram_model`; None: unknown.
-        untrained: its parts with random weights.
     """
 
     def __init__(
@@ -212,7 +211,6 @@ def export_saved_model(
         model: a model of `bert_keras.objectives.registry`, or an ELECTRA's discriminator alone.
         layout: layout of the examples that `evaluate` reads.
         objective: objective of `evaluate`; None: BERT's, mlm_nsp.
-        unigram: as in `ServedBert`.
         untrained: as in `ServedBert`, listed in `bert_config.json`; None: the parts that the objective does not train.
         record: further fields of `bert_config.json`: the model's family, which by default is that of its class and
             tokenizer, and where its weights began.

@@ -27,7 +27,6 @@ class _Windows(NamedTuple):
     """As `bert_keras.tasks.span.features.SpanWindows`, with the places of the texts; int64 [N] each.
 
     Attributes:
-        row: the row.
         number: number of the window in the row.
         count: number of windows of the row.
         tokens: number of tokens of the row's context.

@@ -87,7 +87,6 @@ class ServedTask(tf.Module):
     """A task model with its tokenizer in the graph, from raw text to answers.
 
     Args:
-        model: result of `served_task_model`.
         task: the task, with its labels.
     """
 

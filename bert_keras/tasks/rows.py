@@ -90,7 +90,6 @@ def write_rows(directory: str, task: Task, splits: Mapping[str, Sequence[TaskRow
     """Write rows as a `FinetuneJob` reads them: `Split-NAME/examples-00000-of-00001.tfrecord` and `task_spec.json`.
 
     Args:
-        directory: a new or empty folder.
         task: with its labels.
         splits: `train` and `eval`, whose golds are known, and any others, by name.
     """

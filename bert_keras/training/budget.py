@@ -64,8 +64,6 @@ class Budget:
     Args:
         directory: the run's folder, common to all workers.
         training, second: its settings, whose numbers of steps are taken as shares.
-        examples: of each phase.
-        devices: those of the run.
     """
 
     def __init__(

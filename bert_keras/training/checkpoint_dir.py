@@ -52,10 +52,6 @@ def tell_what_changed(folder: str, settings: Mapping[str, Any]) -> None:
     """Record the settings of a new run; print the differences to the most similar earlier run in the same root.
 
     Otherwise a training that starts from step 0 because of a changed setting seems to have lost its checkpoints.
-
-    Args:
-        folder: folder of the run (`run_folder`).
-        settings: the settings passed to `run_folder`.
     """
     path = os.path.join(folder, SETTINGS_FILE)
     if epath.Path(path).exists():

@@ -43,10 +43,8 @@ class Checkpoints:
     """The checkpoints of one run, numbered by step; `finish` replaces them by one of the weights.
 
     Args:
-        steps: the state to save.
         directory: the training's folder, common to all workers, of which the first one writes.
         max_to_keep: number of checkpoints kept.
-        worker: this worker's number.
 
     Raises:
         InputError: TensorFlow, which exports the trained model, could not read files in the folder.

@@ -46,12 +46,7 @@ def known_training_flops(model: keras.Model, sequence_length: int, predictions: 
 
 
 class Ceiling:
-    """The highest measured speed of the devices; repeated, because the machine may be busy during one measurement.
-
-    Args:
-        devices: number of devices.
-        dtype: dtype of the computation.
-    """
+    """The highest measured speed of the devices; repeated, because the machine may be busy during one measurement."""
 
     def __init__(self, devices: int, dtype: str):
         self._devices, self._dtype = devices, dtype

@@ -18,8 +18,7 @@ from etils import epath
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from tensorboard.compat.proto.event_pb2 import Event
-from tensorboard.compat.proto.summary_pb2 import Summary, SummaryMetadata
-from tensorboard.plugins.histogram import metadata as histogram_metadata
+from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.plugins.scalar import metadata as scalar_metadata
 from tensorboard.util.tensor_util import make_tensor_proto
 
@@ -27,7 +26,6 @@ from bert_keras.data.tfrecord import frame
 from bert_keras.files import atomic_write_anywhere, json_text
 
 LOG_FILE = "log.jsonl"
-HISTOGRAM_BUCKETS = 30
 SECONDS_BETWEEN_LINES = 20.0
 
 
@@ -57,10 +55,10 @@ class _EventFile:
         version = Event(wall_time=time.time(), file_version="brain.Event:2")
         self._file = _GrowingFile(os.path.join(directory, name), frame(version.SerializeToString()))
 
-    def write(self, step: int, values: Mapping[str, np.ndarray], metadata: SummaryMetadata) -> None:
-        summary = Summary()
-        for tag, value in values.items():
-            summary.value.add(tag=tag, tensor=make_tensor_proto(value), metadata=metadata)
+    def write(self, step: int, scalars: Mapping[str, float]) -> None:
+        summary, metadata = Summary(), scalar_metadata.create_summary_metadata("", "")
+        for tag, value in scalars.items():
+            summary.value.add(tag=tag, tensor=make_tensor_proto(np.float32(value)), metadata=metadata)
         self._file.append(frame(Event(wall_time=time.time(), step=step, summary=summary).SerializeToString()))
 
 
@@ -79,28 +77,14 @@ class TrainingLog:
     def write(self, kind: str, step: int, metrics: dict[str, float]) -> None:
         record = {"kind": kind, "step": step, "time": round(time.time(), 3), **metrics}
         self._file.append((json_text(record) + "\n").encode())
-        scalars = {name: np.asarray(value, np.float32) for name, value in metrics.items()}
-        self._events[kind].write(step, scalars, scalar_metadata.create_summary_metadata("", ""))
-
-    def write_histograms(self, step: int, arrays: Mapping[str, np.ndarray]) -> None:
-        """Write a histogram of the values of each array for TensorBoard, by the path of its variable."""
-        metadata = histogram_metadata.create_summary_metadata("", "")
-        histograms = {}
-        for path, values in arrays.items():
-            # The training loop reports weights that are not finite at the next step.
-            counts, edges = np.histogram(values[np.isfinite(values)], HISTOGRAM_BUCKETS)
-            histograms[path] = np.stack([edges[:-1], edges[1:], counts], axis=1).astype("float64")  # (from, to, count)
-        self._events["train"].write(step, histograms, metadata)
+        self._events[kind].write(step, metrics)
 
 
 class TrainingProgress:
     """A context manager that shows progress; call `update` after each call of the compiled loop.
 
     Args:
-        num_train_steps: total number of steps.
-        first_step: steps done before.
         devices: printed first, if given.
-        quiet: show nothing.
     """
 
     def __init__(self, num_train_steps: int, first_step: int, devices: str = "", quiet: bool = False):

@@ -37,8 +37,6 @@ class TrainingLoop:
 
     Args:
         create_model: returns the built model; called in the devices' scope, with the dtype policy of the run.
-        objective: the objective.
-        config: settings of the run.
         phases: the examples from step 0 to `config.num_train_steps` (`bert_keras.training.phases.phases_of`).
         directory: folder of checkpoints and logs, common to all workers. The same directory with the same arguments
             resumes.
@@ -134,7 +132,6 @@ class TrainingLoop:
             for _ in range(2):
                 if log:
                     log.write("eval", steps, self.evaluate(phase))
-                    log.write_histograms(steps, self._weights())
                 laps.append(clock())
             first, rest, compiling, evaluation = np.diff(laps).tolist()
             step = rest / steps
@@ -189,7 +186,6 @@ class TrainingLoop:
                 log.write("train", step, metrics)
                 if step % config.eval_every_steps == 0 or step == config.num_train_steps:
                     log.write("eval", step, self.evaluate(phase))
-                    log.write_histograms(step, self._weights())
             # Several workers stop at the same step, agreed on before it; a single worker need not wait.
             stop = stop or (bool(termination) and self.devices.workers == 1)
             if step % config.save_checkpoints_steps == 0 or step == config.num_train_steps or stop:
@@ -216,9 +212,6 @@ class TrainingLoop:
         """Metrics of the first `eval_batches` held-out batches of a phase's examples."""
         batches = phase.examples.eval_batches(self.config.eval_batch_size)
         return self.objective.metrics(self.steps.evaluate(itertools.islice(batches, self.config.eval_batches)))
-
-    def _weights(self) -> dict[str, np.ndarray]:
-        return {v.path: keras.ops.convert_to_numpy(v) for v in self.model.trainable_variables}
 
     def _next_stop(self, step: int, phase: Phase) -> int:
         """The next step with an evaluation, a checkpoint or a log record, or the end of the phase."""

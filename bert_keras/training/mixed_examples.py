@@ -84,7 +84,6 @@ class SourceFigures(NamedTuple):
     """What a run reads of a source.
 
     Attributes:
-        name: name of the source.
         share: its share of every batch.
         read: number of its examples that are read.
         one_pass: number of its examples in a pass over its documents.

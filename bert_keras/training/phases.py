@@ -63,9 +63,7 @@ class ExampleSet:
     """The examples of one artifact, or of several that are mixed, in shards.
 
     Attributes:
-        spec: specification of the examples.
         train_shards: training shards of all passes over the documents.
-        eval_shards: held-out shards.
         dynamic_masking: masking of the training examples during reading; None if they are stored masked.
         mixture: the sources that share every batch; empty: `train_shards` are one.
     """
@@ -126,7 +124,6 @@ class Phase:
     """Steps with the same examples and batch size.
 
     Attributes:
-        examples: the examples.
         first_step, end_step: the steps, without `end_step`.
         batch_size: sequences per step, over all devices.
         first_example: number of `examples` that earlier phases read.

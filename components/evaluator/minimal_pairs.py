@@ -32,8 +32,8 @@ from components.corpus_gen.inputs import list_files
 from components.evaluator.chance import margin_errors, ratio_of_groups
 from components.io.compression import extension
 from components.io.shards import write_by_content
-from components.task_example_gen.archives import open_member
 from components.task_example_gen.readers.records import RowError, decoded, numbered_lines
+from components.task_example_gen.task_files import open_content
 
 if TYPE_CHECKING:
     from bert_keras.tasks.sentence_likelihood import Scoring
@@ -83,7 +83,7 @@ def read_pairs(patterns: Sequence[str], option: str, limit: int | None = None) -
 def _pairs_of(path: str) -> Iterator[MinimalPair]:
     file = os.path.basename(path)
     name = file[: file.lower().rindex(extension(file))]
-    with open_member(path) as content:
+    with open_content(path) as content:
         for row, line in numbered_lines(content):
             where = f"{path}, {row}"
             try:

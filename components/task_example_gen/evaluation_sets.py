@@ -22,11 +22,11 @@ from components.corpus_gen.inputs import list_files
 from components.corpus_gen.settings import CorpusSettings
 from components.corpus_gen.words import words_of
 from components.io.shards import write_by_content
-from components.task_example_gen.archives import MEMBER, is_archive, is_folder, open_member, split_member
 from components.task_example_gen.readers import ReadReport, read_located
 from components.task_example_gen.readers.imdb import read_imdb
 from components.task_example_gen.readers.records import BadRow, LocatedRow, Note
 from components.task_example_gen.settings import TaskDataSettings
+from components.task_example_gen.task_files import is_folder, open_content
 
 _OPTION = "corpus.decontaminate"
 # The strict formats first: CoLA and AG News have no header.
@@ -55,7 +55,7 @@ def with_leak_table(settings: CorpusSettings, directory: str) -> CorpusSettings:
 
 
 def read_evaluation_set(path: str, name: str) -> EvaluationSet:
-    """Read the texts of a file, a member of an archive, or reviews (IMDb); InputError for any other format."""
+    """Read the texts of a file, or of a folder of reviews (IMDb); InputError for any other format."""
     if _has_reviews(path):
         read = list(read_imdb(path))
         reviews = [str(review.row.inputs["text"]) for review in read if isinstance(review, LocatedRow)]
@@ -86,7 +86,7 @@ def content_sha256(path: str) -> str:
             if isinstance(review, LocatedRow):
                 digest.update(f"{review.row.row_id}\0{review.row.inputs['text']}\0".encode())
         return digest.hexdigest()
-    with open_member(path) as file:
+    with open_content(path) as file:
         while chunk := file.read(1 << 20):
             digest.update(chunk)
     return digest.hexdigest()
@@ -97,7 +97,6 @@ class _Trial(ReadReport):
     """Takes the texts of malformed rows without a word: most formats that are tried are not the file's.
 
     Attributes:
-        texts: texts of all rows.
         unread: number of rows without a readable text.
     """
 
@@ -138,17 +137,19 @@ def _refused(record: Any) -> list[str] | None:
 
 
 def _has_reviews(path: str) -> bool:
-    """Whether `path` is a folder or an archive, or a folder of an archive, with reviews."""
-    container, _ = split_member(path)
-    return (is_folder(container) or is_archive(container)) and next(iter(read_imdb(path)), None) is not None
+    """Whether `path` is a folder with reviews."""
+    return is_folder(path) and next(iter(read_imdb(path)), None) is not None
 
 
 def _paths(patterns: Sequence[str]) -> list[str]:
-    """The sets: folders and archives of reviews and members of archives as they are given, else files."""
+    """The sets: folders of reviews as they are given, else files."""
     paths: dict[str, None] = {}
     for pattern in patterns:
-        whole = MEMBER in pattern or (is_folder(pattern) and _has_reviews(pattern))
-        paths.update(dict.fromkeys([pattern] if whole else [file.path for file in list_files([pattern], _OPTION)]))
+        paths.update(
+            dict.fromkeys(
+                [pattern] if _has_reviews(pattern) else [file.path for file in list_files([pattern], _OPTION)]
+            )
+        )
     return list(paths)
 
 

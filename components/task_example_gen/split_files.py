@@ -1,8 +1,7 @@
 """Maps a task's official files to splits.
 
-Files are looked for in a folder, or an archive (at its root, or in its top-level folders), under the names in `_NAMES`,
-also compressed (`.gz`); of IMDb the folders train and test. Without eval rows, some of the training rows are held out
-(`components.task_example_gen.splits`).
+Files are looked for in a folder, under the names in `_NAMES`, also compressed (`.gz`); of IMDb the folders train and
+test. Without eval rows, some of the training rows are held out (`components.task_example_gen.splits`).
 """
 
 from __future__ import annotations
@@ -18,16 +17,9 @@ from bert_keras.errors import InputError
 from bert_keras.tasks.table import Task
 from components.corpus_gen.inputs import InputFile
 from components.io.shards import matching
-from components.task_example_gen.archives import (
-    MEMBER,
-    archive_members,
-    files_below,
-    is_archive,
-    is_folder,
-    split_member,
-)
 from components.task_example_gen.readers.imdb import is_review
 from components.task_example_gen.readers.table import TABLES
+from components.task_example_gen.task_files import files_below, is_folder
 
 TRAIN, EVAL, TEST = "train", "eval", "test"
 EVAL_MISMATCHED, TEST_MISMATCHED = "eval_mismatched", "test_mismatched"
@@ -95,7 +87,6 @@ _NAMES: dict[str, dict[str, tuple[str, ...]]] = {
 }
 _NAMES["sentences"] = _NAMES["table"]
 _COMPRESSED = ".gz"
-_IMDB_ARCHIVES = ("aclimdb_v1.tar.gz", "aclimdb_train_[0-9]*.tar.gz")
 
 
 def names_of(task: Task) -> dict[str, tuple[str, ...]]:
@@ -109,7 +100,7 @@ def find_splits(
 ) -> dict[str, list[str]]:
     """Find the files of each split, in the order of SPLITS, for `components.task_example_gen.readers.read_rows`.
 
-    `data` is the official folder or archive, or a training file; `explicit` files by split replace those found in it.
+    `data` is the official folder, or a training file; `explicit` files by split replace those found in it.
     InputError: there is no training file, or a file does not exist or belongs to two splits.
     """
     named = {split: list(paths) for split, paths in (explicit or {}).items() if paths}
@@ -119,7 +110,7 @@ def find_splits(
     seen: dict[str, str] = {}
     for split, paths in splits.items():
         for path in paths:
-            if not _exists(split_member(path)[0]):
+            if not _exists(path):
                 raise InputError(f"{path}: no such file; --{split} takes files")
             if seen.setdefault(path, split) != split:
                 raise InputError(f"{path}: was given for {seen[path]} and for {split}; give each its own file")
@@ -129,7 +120,7 @@ def find_splits(
 def input_files(splits: Mapping[str, Sequence[str]]) -> list[InputFile]:
     """The files behind the paths of splits, each once; their fingerprint is a property of the execution."""
     files: dict[str, int] = {}
-    for path in sorted({split_member(path)[0] for paths in splits.values() for path in paths}):
+    for path in sorted({path for paths in splits.values() for path in paths}):
         if is_folder(path):
             files.update((file.path, file.size) for file in files_below(path) if is_review(file.path))
         else:
@@ -144,10 +135,6 @@ def _find(task: Task, data: str, required: bool) -> dict[str, list[str]]:
         files = {os.path.basename(path): path for path in _files_in(data)}
     elif not _exists(data):
         raise InputError(f"{data}: no such file or folder; --data takes the folder of {task.name}'s official files")
-    elif is_archive(data):
-        # Not deeper: GLUE's archives have `original` folders with files of the same names.
-        members = [name for name, _ in archive_members(data) if name.count("/") < 2]
-        files = {os.path.basename(name): f"{data}{MEMBER}{name}" for name in members}
     else:
         return {TRAIN: [data]}
     splits = {}
@@ -176,24 +163,14 @@ def _is_called(name: str, pattern: str) -> bool:
 
 def _find_reviews(data: str) -> dict[str, list[str]]:
     """The folders `train` and `test`; without such folders all reviews are training data."""
+    reviews = []
     if is_folder(data):
         reviews = [file.path[len(data) + 1 :] for file in files_below(data) if is_review(file.path)]
-        archives = [
-            p for p in _files_in(data) for name in _IMDB_ARCHIVES if fnmatchcase(os.path.basename(p).lower(), name)
-        ]
-        if not reviews and archives:
-            return _find_reviews(archives[0])
-        between = "/"
-    elif _exists(data):
-        reviews = [name for name, _ in archive_members(data) if is_review(name)] if is_archive(data) else []
-        between = MEMBER
-    else:
-        reviews = []
     if not reviews:
-        raise InputError(f"{data}: has no reviews, pos/*.txt and neg/*.txt; --data takes aclImdb or aclImdb_v1.tar.gz")
+        raise InputError(f"{data}: has no reviews, pos/*.txt and neg/*.txt; --data takes the folder aclImdb")
     folders = sorted({name.rpartition("/")[0].rpartition("/")[0] for name in reviews})
     splits = {
-        split: [f"{data}{between}{folder}" for folder in folders if folder.rpartition("/")[2] == split]
+        split: [f"{data}/{folder}" for folder in folders if folder.rpartition("/")[2] == split]
         for split in (TRAIN, TEST)
     }
     return {split: paths for split, paths in splits.items() if paths} or {TRAIN: [data]}

@@ -27,7 +27,7 @@ from components.code_version import code_fingerprint
 from components.corpus_gen.inputs import fingerprint, list_files
 from components.corpus_gen.readers import ReadUnit, in_threads
 from components.io.shards import matching, read_json, remove_folder, whole_file, write_json
-from components.task_example_gen.archives import files_below
+from components.task_example_gen.task_files import files_below
 from pipeline.apply.handler import ApplyJob, ShardHandler
 from pipeline.apply.row_model import find_model, read_signature
 from pipeline.apply.rows import plan, read_rows

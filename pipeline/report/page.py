@@ -22,10 +22,6 @@ def write_report(run_dir: str) -> str:
         raise InputError(
             f"{run_dir}: no finished run here (it has no {SUMMARY_FILE}); bert-tfx pretrain or finetune makes one"
         ) from error
-    if "fingerprints" not in summary:
-        raise InputError(
-            f"{run_dir}: {SUMMARY_FILE} is from an earlier version; the same bert-tfx command writes it again"
-        )
     # Importing TFX takes seconds; a wrong directory is reported before it.
     from pipeline.runs.lineage import latest_run
 

@@ -41,7 +41,7 @@ _ORIGINS = {
 
 def render(run: Run, summary: Mapping[str, Any], run_dir: str, baseline: Mapping[str, float] | None) -> str:
     """Render the page's HTML."""
-    documents = run.output(stages.CORPUS_GEN, stages.DOCUMENTS).uri
+    corpus = load(run.output(stages.CORPUS_GEN, stages.DOCUMENTS).uri, "corpus.json")
     vocabulary = run.output(stages.VOCAB_GEN, stages.VOCABULARY).uri
     examples = run.output(stages.PRETRAIN_EXAMPLE_GEN + summary["phase"], stages.EXAMPLES).uri
     spec = load(examples, "example_spec.json")
@@ -70,8 +70,8 @@ def render(run: Run, summary: Mapping[str, Any], run_dir: str, baseline: Mapping
         data_rows=gate.data_rows(summary["data_figures"]),
         perplexity_text=perplexity_text,
         samples=_samples(summary, set(pieces)) if "samples" in summary else None,
-        corpus=load(documents, "corpus.json"),
-        funnel=funnel(load(documents, "corpus.json"), documents),
+        corpus=corpus,
+        funnel=funnel(corpus),
         vocabulary=made,
         origin=_ORIGINS[made["source"]],
         pieces=_pieces(pieces, _SPACES.get(made["algorithm"])),

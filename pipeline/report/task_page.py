@@ -19,8 +19,7 @@ from pipeline import stages
 from pipeline.report.base_page import Evaluations, Frame, load, percent
 from pipeline.report.base_page import render as render_frame
 from pipeline.report.figures import curves
-from pipeline.report.figures.restarts import restarts
-from pipeline.report.figures.tables import Column, confusion, epochs, search_map, slice_table
+from pipeline.report.figures.tables import Column, confusion, epochs, restarts, search_table, slice_table
 from pipeline.report.figures.teacher import comparison
 from pipeline.report.figures.wrong_answers import wrong_answers
 from pipeline.report.gate import task_gate_rows
@@ -56,7 +55,7 @@ def render(run: Run, summary: Mapping[str, Any], run_dir: str, baseline: Mapping
     log = curves.read_log(model_run)
     steps = max(line["step"] for line in log)
     rows, answers = _answered(task, examples, model_run)
-    searched = None if summary["search"] is None else search_map(summary["search"], forms[metric])
+    searched = None if summary["search"] is None else search_table(summary["search"], forms[metric])
     frame = Frame(
         gate_rows=task_gate_rows(summary, metric, forms[metric], baseline),
         judged_on=f"{summary['rows'][EVAL]:,} held-out rows",

@@ -1,1 +1,1 @@
-"""Where a pipeline runs: locally, on Airflow, Kubeflow Pipelines, Vertex AI or Dataflow."""
+"""Where a pipeline runs: locally, on Airflow, Kubeflow Pipelines or Vertex AI."""

@@ -41,8 +41,7 @@ def leak_warning(init: str, splits: Mapping[str, Sequence[str]]) -> str:
     if not os.path.exists(os.path.join(init, EXTRA_FOLDER, LINEAGE_FILE)):
         return ""
     checked = _recorded(init)
-    # Versions of earlier releases do not have "unread".
-    unread = {entry["sha256"]: entry.get("unread", 0) for entry in checked or ()}
+    unread = {entry["sha256"]: entry["unread"] for entry in checked or ()}
     paths = [path for split in splits if split != TRAIN or EVAL not in splits for path in splits[split]]
     rows = {path: unread.get(content_sha256(path)) for path in paths}
     unchecked = ", ".join(
@@ -67,5 +66,5 @@ def _recorded(model: str) -> Checked:
 
     try:
         return read_json(os.path.join(model, EXTRA_FOLDER, LINEAGE_FILE))["decontaminated"]
-    except (OSError, ValueError, KeyError, TypeError):  # not pushed, by an earlier version of this program, or damaged
+    except (OSError, ValueError, KeyError, TypeError):  # not pushed, or damaged
         return None

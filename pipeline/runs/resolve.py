@@ -23,9 +23,9 @@ from bert_keras.tokenizers.vocabulary_files import VOCABULARY_SPEC_FILE, format_
 from components.corpus_gen.inputs import NO_FILES, InputFile, InputList, find_inputs, fingerprint
 from components.corpus_gen.record.licences import licence_files
 from components.evaluator.minimal_pairs import read_pairs, write_pairs
-from components.task_example_gen.archives import files_below
 from components.task_example_gen.evaluation_sets import with_leak_table
 from components.task_example_gen.split_files import find_splits, input_files
+from components.task_example_gen.task_files import files_below
 from pipeline.examples.demo_corpus import CORPUS_BYTES, write_docstring_corpus
 from pipeline.recipes.finetuning import FineTuneRecipe, finetuning
 from pipeline.recipes.initial_model import with_initial_model

@@ -45,7 +45,7 @@ def figures(run: Run, recipe: Recipe, initial: InitialFiles | None) -> dict[str,
     trained_on = run.stages[stages.TRAINER].inputs[stages.EXAMPLES]
     objective = recipe.pretraining_objective
     metrics, (first, *_) = evaluated(evaluation), PARTS[objective]
-    recipe, budget = with_budget(recipe, run.output(stages.TRAINER, stages.MODEL_RUN).uri, f"{first.key}_loss")
+    recipe, budget = with_budget(recipe, run.output(stages.TRAINER, stages.MODEL_RUN).uri)
     samples = sample_predictions(model, documents, recipe.vocabulary.algorithm)
     return {
         "recipe": dataclasses.asdict(recipe),

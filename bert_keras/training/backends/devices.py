@@ -49,8 +49,6 @@ class TrainSteps(Protocol):
         A step whose loss or gradient is not finite is not counted by `step`.
 
         Args:
-            batches: of `feed`.
-            count: number of steps.
             stop: whether this worker requests all workers to stop after these steps.
 
         Returns:

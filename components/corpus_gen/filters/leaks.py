@@ -1,4 +1,4 @@
-"""Finds texts of evaluation sets in documents, and drops these documents or the lines with the texts.
+"""Finds texts of evaluation sets in documents, and drops these documents.
 
 A text of an evaluation set is a leak where a document has
 
@@ -30,14 +30,13 @@ from typing import Any
 import numpy as np
 
 from components.corpus_gen.settings import CorpusSettings, LeakSettings
-from components.corpus_gen.words import hash_ngrams, hash_words, words_of
+from components.corpus_gen.words import hash_ngrams, hash_words
 from components.io.shards import open_file
 
-LEAK, PASSAGES, LINES = "leak", "leak_passages", "leak_lines"
+LEAK, PASSAGES = "leak", "leak_passages"
 RULES = {
     LEAK: "has text of an evaluation set of corpus.decontaminate",
     PASSAGES: "passages with text of an evaluation set, also of documents that are dropped",
-    LINES: "lines removed because such a passage touches them",
 }
 # `found` also counts the documents with text of each set, by its name.
 IN_SET = "leak_in {}"
@@ -154,35 +153,13 @@ class LeakFilter:
         self._ngrams, self._seeds = _Lookup(self._table.ngrams), _Lookup(self._table.seeds)
 
     def __call__(self, lines: list[str], found: Counter[str]) -> tuple[list[str], str]:
-        """Find leaks in a document; drops it (LEAK), or with `action` "passage" the lines that leaks touch.
-
-        Example, with `action` "passage" and the evaluation text "It was the best of times, it was the worst of times":
-
-            ["Chapter 1", "IT was the best of times, it", "was the worst of times...", "The End"]
-            -> ["Chapter 1", "The End"]
-        """
+        """Find leaks in a document; drops it (LEAK)."""
         passages = self.find(hash_words(_without_treebank("\n".join(lines))))
         if not passages:
             return lines, ""
         found[PASSAGES] += len(passages)
         found.update(IN_SET.format(self._table.sets[number]["name"]) for number in {number for *_, number in passages})
-        if self._settings.action == "document":
-            return lines, LEAK
-        counts = [len(words_of(_without_treebank(line))) for line in lines]
-        # Two more at the end than words: `touched[i]` after the sum is how many passages cover word i.
-        touched = np.zeros(sum(counts) + 1, np.int64)
-        for start, end, _ in passages:
-            touched[start] += 1
-            touched[end] -= 1
-        covered = np.concatenate([[0], np.cumsum(np.cumsum(touched) > 0)])
-        ends = np.cumsum(counts)
-        remaining = [
-            line
-            for line, start, end in zip(lines, (ends - counts).tolist(), ends.tolist(), strict=True)
-            if covered[start] == covered[end]
-        ]
-        found[LINES] += len(lines) - len(remaining)
-        return remaining, "" if remaining else LEAK
+        return lines, LEAK
 
     def find(self, hashes: np.ndarray) -> list[tuple[int, int, int]]:
         """Leaks among the words of a document, by their hashes, uint64 [words]; those of one set that overlap are one.

@@ -10,7 +10,6 @@ from bert_keras.errors import InputError
 from bert_keras.notices import notify
 from bert_keras.tasks.rows import TaskRow
 from bert_keras.tasks.table import Task
-from components.task_example_gen.archives import open_member
 from components.task_example_gen.readers.choices import read_codah, read_swag
 from components.task_example_gen.readers.conll import read_conll
 from components.task_example_gen.readers.glue import read_glue
@@ -19,6 +18,7 @@ from components.task_example_gen.readers.records import BadRow, LocatedRow, Note
 from components.task_example_gen.readers.squad import read_squad
 from components.task_example_gen.readers.table import read_table
 from components.task_example_gen.settings import Columns, OnBadRow, TaskDataSettings
+from components.task_example_gen.task_files import open_content
 
 __all__ = ["LocatedRow", "ReadReport", "read_located", "read_rows"]
 
@@ -30,8 +30,7 @@ def read_rows(
 
     Args:
         task: if it has labels, rows must have one of them.
-        path: a file, compressed or not (gzip, bzip2, xz, zstd); a member of an archive, as `glue.zip!CoLA/train.tsv`;
-            for IMDb a folder or an archive.
+        path: a file, compressed or not (gzip, bzip2, xz, zstd); for IMDb a folder.
         on_bad_row: "fail" at a malformed row, or "skip" it and log the first ones of each file. None: the setting's.
         labelled: whether rows without label are malformed.
 
@@ -72,7 +71,7 @@ def _read(task: Task, path: str, columns: Columns, labelled: bool) -> ReadRows:
     if task.reader == "imdb":
         yield from read_imdb(path)
         return
-    with open_member(path) as file:
+    with open_content(path) as file:
         if task.reader == "glue":
             yield from read_glue(task, file, path, labelled)
         elif task.reader in ("table", "sentences"):
@@ -94,7 +93,7 @@ def _problem(task: Task, row: TaskRow, labelled: bool) -> str:
     gold = row.gold if isinstance(row.gold, str) else json.dumps(row.gold, ensure_ascii=False)
     try:
         "".join((row.row_id, gold, *("".join(value) for value in row.inputs.values()))).encode()
-    except UnicodeEncodeError:  # JSON's escapes, names in archives
+    except UnicodeEncodeError:  # JSON's escapes, names of files
         return "its text, label or name has half of a surrogate pair or a byte that is not UTF-8"
     if row.gold is None and not (labelled and task.contrastive):
         # Every row of a test set needs a prediction, even an empty text.

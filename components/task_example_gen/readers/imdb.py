@@ -1,4 +1,4 @@
-"""IMDb's reviews (`aclImdb`), one file each, in a folder or an archive.
+"""IMDb's reviews (`aclImdb`), one file each, in a folder.
 
     aclImdb/train/pos/127_10.txt   It is a classic.<br /><br />See it!
 
@@ -15,8 +15,8 @@ from collections.abc import Iterator
 
 from bert_keras.tasks.rows import TaskRow
 from components.io.shards import open_file
-from components.task_example_gen.archives import archive_members, files_below, input_errors, is_folder, split_member
 from components.task_example_gen.readers.records import ReadRows, decoded, rows_of
+from components.task_example_gen.task_files import files_below, input_errors
 
 LABELS = ("neg", "pos")
 _BREAKS = re.compile(r"\s*(?:<br\s*/?>\s*)+", re.IGNORECASE)
@@ -24,11 +24,8 @@ _BOM = "\ufeff"
 
 
 def read_imdb(path: str) -> ReadRows:
-    """Reviews in a folder, an archive, or a folder of an archive (`aclImdb_v1.tar.gz!aclImdb/train`).
-
-    Sorted by label, then id, independent of the location.
-    """
-    reviews = sorted((_key(name), name, content) for name, content in _files(path) if is_review(name))
+    """Reviews in a folder, sorted by label, then id, independent of the location."""
+    reviews = sorted((_key(name), name, content) for name, content in _files(path))
     return rows_of(((name, (name, content)) for _, name, content in reviews), _parse)
 
 
@@ -38,19 +35,13 @@ def is_review(name: str) -> bool:
 
 
 def _files(path: str) -> Iterator[tuple[str, bytes]]:
-    if is_folder(path):
-        folder = path.rstrip("/")
-        for file in files_below(folder):
-            # Including the folder's own name, which may be `train` or `pos`.
-            name = file.path[len(folder) - len(folder.rpartition("/")[2]) :]
-            if is_review(name):
-                with input_errors(file.path), open_file(file.path) as content:
-                    yield name, content.read()
-        return
-    archive, folder = split_member(path)
-    for name, content in archive_members(archive):
-        if is_review(name) and name.startswith(f"{folder}/" if folder else ""):
-            yield name, content.read()
+    folder = path.rstrip("/")
+    for file in files_below(folder):
+        # Including the folder's own name, which may be `train` or `pos`.
+        name = file.path[len(folder) - len(folder.rpartition("/")[2]) :]
+        if is_review(name):
+            with input_errors(file.path), open_file(file.path) as content:
+                yield name, content.read()
 
 
 def _key(name: str) -> tuple[str, int, str]:

@@ -1,4 +1,4 @@
-"""Tables of the report: metrics of slices, confused labels, the map of a hyper-parameter search."""
+"""Tables of the report: metrics of slices, confused labels, a hyper-parameter search, restarts."""
 
 from __future__ import annotations
 
@@ -84,50 +84,23 @@ def _cell(column: Column, value: float, interval: Sequence[float] | None) -> str
 
 
 @dataclasses.dataclass(frozen=True)
-class SearchCell:
-    """A training: its score, its shade in [0, 1], and whether it is the best."""
-
-    score: str
-    shade: float
-    best: bool
-
-
-@dataclasses.dataclass(frozen=True)
 class Search:
-    """Tables of a search: for each batch size lines of epochs with a cell per learning rate; and a ranking."""
+    """The best of a search, and its trainings, the best first: batch, learning rate, epochs, score."""
 
     headline: str
-    rates: list[str]
-    maps: list[tuple[int, list[tuple[str, list[SearchCell]]]]]
     ranking: list[tuple[str, str, str, str]]
 
 
-def search_map(search: Mapping[str, Any], form: ScoreForm) -> Search:
-    """The map of a search (`bert_keras.finetuning.search`): a table per batch size, epochs down, rates across."""
+def search_table(search: Mapping[str, Any], form: ScoreForm) -> Search:
+    """The table of a search (`bert_keras.finetuning.search`)."""
     trainings, best = search["trainings"], search["best"]
-    scores = [training["score"] for training in trainings if _has_score(training)]
-    lowest, span = min(scores), max(scores) - min(scores)
-
-    def cell(training: Mapping[str, Any]) -> SearchCell:
-        shade = 0.0 if not _has_score(training) else (training["score"] - lowest) / span if span else 1.0
-        return SearchCell(form.number(training["score"]), shade, training == best)
-
-    batches, rates, passes = (list(dict.fromkeys(t[name] for t in trainings)) for name in (BATCH, RATE, EPOCHS))
-    by_values = {tuple(training[name] for name in (BATCH, EPOCHS, RATE)): training for training in trainings}
     ranking = sorted(trainings, key=lambda training: -training["score"] if _has_score(training) else math.inf)
     headline = (
         f"{form.title} {form.number(best['score'])}, the best of {len(trainings)}: batch {best[BATCH]}, "
         f"learning rate {best[RATE]:g}, {epochs(best[EPOCHS])}."
     )
-    return Search(
-        headline,
-        [f"{rate:g}" for rate in rates],
-        [
-            (batch, [(epochs(n), [cell(by_values[batch, n, rate]) for rate in rates]) for n in passes])
-            for batch in batches
-        ],
-        [(str(t[BATCH]), f"{t[RATE]:g}", f"{t[EPOCHS]:g}", form.number(t["score"])) for t in ranking],
-    )
+    rows = [(str(t[BATCH]), f"{t[RATE]:g}", f"{t[EPOCHS]:g}", form.number(t["score"])) for t in ranking]
+    return Search(headline, rows)
 
 
 def _has_score(training: Mapping[str, Any]) -> bool:
@@ -137,3 +110,34 @@ def _has_score(training: Mapping[str, Any]) -> bool:
 def epochs(number: float) -> str:
     """Format a number of epochs: 3.0 -> 3 epochs."""
     return f"{number:g} epoch{'s' * (number != 1)}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Restarts:
+    """Scores by model (a seed, or the ensemble), whether it is chosen; mean and deviation of the main score."""
+
+    titles: list[str]
+    rows: list[tuple[str, bool, list[str]]]
+    mean: str
+
+
+def restarts(report: Mapping[str, Any], forms: Mapping[str, ScoreForm]) -> Restarts | None:
+    """The table of the restarts (`bert_keras.finetuning.restarts`); None for a single training.
+
+    `forms` are those of the task's scores by name; the first is the main score.
+    """
+    scores = dict(sorted(report["scores"].items(), key=lambda item: int(item[0])))
+    if len(scores) < 2:
+        return None
+    form, chosen = forms[report["metric"]], {str(seed) for seed in report["chosen"]}
+    models = [(f"seed {seed}", seed in chosen, of_seed) for seed, of_seed in scores.items()]
+    if report["ensemble"]:
+        models.append(("ensemble", True, report["ensemble"]))
+    rows = [
+        (name, taken, [form.number(numbers[key]) for key, form in forms.items()]) for name, taken, numbers in models
+    ]
+    mean, deviation = (math.nan if value is None else value for value in (report["mean"], report["deviation"]))
+    spread = "" if math.isnan(deviation) else f" ± {form.difference(deviation).removeprefix('+')}"
+    missing = [f"seed {seed}" for seed, of_seed in scores.items() if of_seed[report["metric"]] is None]
+    without = f" without {', '.join(missing)}" if missing else ""
+    return Restarts([form.title for form in forms.values()], rows, f"{form.title} {form.number(mean)}{spread}{without}")

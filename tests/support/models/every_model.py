@@ -25,13 +25,25 @@ from bert_keras.models.dropout import random_bits
 from bert_keras.models.electra import ElectraConfig, ElectraDiscriminator, ElectraForPreTraining, ElectraGenerator
 from bert_keras.models.left_to_right import LeftToRightLM
 from bert_keras.models.pretraining_heads import BertForPreTraining
-from bert_keras.models.roberta import RobertaForMaskedLM, roberta_config
+from bert_keras.models.roberta import RobertaForMaskedLM
 from bert_keras.models.spanbert import SpanBertForPreTraining
 from bert_keras.objectives import electra, mlm, mlm_nsp, next_token, span_boundary
 from bert_keras.objectives.labels import label_objective
 from bert_keras.tasks import classification, regression, similarity
 from bert_keras.tasks.span import task_type
-from tests.support.models.tiny_encoders import ALBERT, BILM, DEBERTA, LEFT_TO_RIGHT, MODERN, MPNET, SHAPE, TINY, T, V
+from tests.support.models.tiny_encoders import (
+    ALBERT,
+    BILM,
+    DEBERTA,
+    LEFT_TO_RIGHT,
+    MODERN,
+    MPNET,
+    SHAPE,
+    TINY,
+    T,
+    V,
+    roberta_config,
+)
 from tests.support.models.whole_loss import whole
 
 LABELS = 3

@@ -23,7 +23,7 @@ from bert_keras.models.bilm import BiLM
 from bert_keras.models.electra import ElectraForPreTraining
 from bert_keras.models.left_to_right import GptBert, LeftToRightLM
 from bert_keras.models.pretraining_heads import BertForPreTraining
-from bert_keras.models.roberta import RobertaForMaskedLM, roberta_config
+from bert_keras.models.roberta import RobertaForMaskedLM
 from bert_keras.models.spanbert import SpanBertForPreTraining
 from bert_keras.models.task_models import BertForSentenceSimilarity
 from bert_keras.objectives import electra, gpt_bert, mlm, mlm_nsp, next_token, span_boundary
@@ -45,6 +45,7 @@ from tests.support.models.every_model import (
     packed,
 )
 from tests.support.models.small_training import RUN, Descent
+from tests.support.models.tiny_encoders import roberta_config
 
 LENGTHS = (12, 12, 12, 11, 4, 5, 4, 7)
 PACKED = ((5, 4), (7, 0), (6, 6), (4, 0), (8, 4), (3, 0))

@@ -37,3 +37,9 @@ MPNET = dataclasses.replace(TINY, **{**MPNET_FIELDS, "relative_buckets": 8, "max
 DEBERTA = dataclasses.replace(TINY, **DEBERTA_FIELDS)
 # ALBERT's: one layer, three times, under embeddings of another width.
 ALBERT = dataclasses.replace(TINY, num_hidden_layers=3, embedding_width=8, shared_layers=True)
+
+
+def roberta_config(num_hidden_layers, hidden_size, **other):
+    """RoBERTa-base is (12, 768), RoBERTa-large (24, 1024); `other` are fields of `BertConfig`."""
+    fields = {"vocab_size": 50265, "type_vocab_size": 1, "layer_norm_eps": 1e-5, "hidden_act": "gelu_erf", **other}
+    return BertConfig.size(num_hidden_layers, hidden_size, **fields)

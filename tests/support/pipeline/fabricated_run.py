@@ -150,7 +150,7 @@ class Fabricated(FinishedRun):
             "objective": "mlm_nsp", "masking": {"when": "static"}, "counts": {"train": COUNTS, "eval": COUNTS},
         }  # fmt: skip
         split = {"documents": 90, "bytes": 1_000_000, "duplicates": 3, "segments": 450}
-        self.file("documents", "corpus.json", json.dumps({"train": split, "eval": split}))
+        self.file("documents", "corpus.json", json.dumps({"train": split, "eval": split, "record": {"all": {}}}))
         self.vocabulary(
             PIECES, source="learned", lower_case=True, normalization="NFD", min_word_count=2, words=4000,
             distinct_words=800,

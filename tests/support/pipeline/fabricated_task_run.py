@@ -80,7 +80,7 @@ LOGGED = {"regression": (), "span": ("start_accuracy", "end_accuracy")}
 GRID = {"train_batch_size": [16, 32], "learning_rate": [5e-5, 2e-5], "num_train_epochs": [2.0, 3.0]}
 
 
-READ = {"train": ["/somewhere/data/train.tsv"], "test": ["/somewhere/data.zip!T/test.tsv"]}
+READ = {"train": ["/somewhere/data/train.tsv"], "test": ["/somewhere/data/test.tsv"]}
 
 
 class FabricatedTask(FinishedRun):

@@ -42,8 +42,6 @@ class JaxSteps:
 
     Args:
         model, optimizer: built.
-        objective: the objective.
-        config: settings of the run.
         mesh: the devices of all workers.
     """
 

@@ -30,9 +30,6 @@ class TensorFlowSteps:
 
     Args:
         model, optimizer: made under `strategy`; the optimizer must not sum over the replicas, which is done here.
-        objective: the objective.
-        config: settings of the run.
-        strategy: the distribution strategy.
     """
 
     def __init__(

@@ -10,8 +10,9 @@ from bert_keras.models.config import BertConfig
 from bert_keras.models.electra import ElectraDiscriminator, ElectraForPreTraining
 from bert_keras.models.layers import EncoderLayer
 from bert_keras.models.pretraining_heads import BertForPreTraining
-from bert_keras.models.roberta import RobertaForMaskedLM, roberta_config
+from bert_keras.models.roberta import RobertaForMaskedLM
 from tests.support.models import electra_sizes
+from tests.support.models.tiny_encoders import roberta_config
 
 
 @pytest.fixture

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from bert_keras.data.masking import MaskingSettings, MaskingVocabulary, mask_tokens
-from bert_keras.models.roberta import RobertaForMaskedLM, roberta_config
+from bert_keras.models.roberta import RobertaForMaskedLM
 from bert_keras.objectives.mlm import SUMS, example_sums
 from tests.support.models.rounding import assert_equal_but_for_rounding, depth_of
+from tests.support.models.tiny_encoders import roberta_config
 from tests.support.models.tiny_language import overfit, real_sequences, summed
 from tests.support.models.variants_of_transformers import Golden, roberta_names
 

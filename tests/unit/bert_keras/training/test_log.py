@@ -1,4 +1,4 @@
-"""TensorBoard's histograms, and the lines of a training that is not on a terminal."""
+"""TensorBoard's scalars, and the lines of a training that is not on a terminal."""
 
 import io
 import json
@@ -49,21 +49,6 @@ def test_scalars_and_lines_of_a_resumed_run(tmp_path):
     assert scalars["loss"] == ("scalars", {10: 12.5, 20: 22.5, 30: 32.5, 40: 1})
     assert np.isnan(scalars["accuracy"][1][10]) and scalars["loss"][1][10].dtype == np.float32
     assert events_of(tmp_path / "tensorboard" / "eval") == {"loss": ("scalars", {20: 7})}
-
-
-def test_histograms_count_every_weight(tmp_path):
-    kernel = np.linspace(-1.5, 1.5, 300, dtype=np.float32).reshape(3, 100)
-    TrainingLog(str(tmp_path), 0).write_histograms(7, {"dense/kernel": kernel, "dense/bias": np.r_[np.inf, [0] * 99]})
-    events = events_of(tmp_path / "tensorboard" / "train")
-    assert {tag: (plugin, *arrays) for tag, (plugin, arrays) in events.items()} == {
-        "dense/kernel": ("histograms", 7),
-        "dense/bias": ("histograms", 7),
-    }
-    buckets, bias = events["dense/kernel"][1][7], events["dense/bias"][1][7]
-    np.testing.assert_allclose(buckets, [[-1.5 + i / 10, -1.4 + i / 10, 10] for i in range(30)], atol=1e-6)
-    # All are 0, somewhere.
-    start, end, count = bias[bias[:, 2] > 0][0]
-    assert start <= 0 <= end and count == 99
 
 
 def test_a_store_gets_each_record_at_once(monkeypatch):

@@ -1,9 +1,5 @@
 """Finding the files of splits: official names, aliases, explicit files, and errors."""
 
-import io
-import tarfile
-import zipfile
-
 import pytest
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
@@ -78,18 +74,6 @@ def test_every_task_has_names():
     assert {name for name, task in TASKS.items() if task.reader != "imdb" and "train" not in names_of(task)} == set()
 
 
-def test_files_in_archives_are_found(tmp_path):
-    with zipfile.ZipFile(tmp_path / "SST-2.zip", "w") as archive:
-        for name in ("SST-2/train.tsv", "SST-2/dev.tsv", "SST-2/original/train.tsv", "__MACOSX/SST-2/train.tsv"):
-            archive.writestr(name, "sentence\tlabel\n")
-    data = f"{tmp_path}/SST-2.zip"
-    assert find_splits(TASKS["sst-2"], data) == {
-        "train": [f"{data}!SST-2/train.tsv"],
-        "eval": [f"{data}!SST-2/dev.tsv"],
-    }
-    assert [file.path for file in input_files(find_splits(TASKS["sst-2"], data))] == [data]
-
-
 def test_imdb(tmp_path):
     names = ("aclImdb/train/pos/0_9.txt", "aclImdb/train/neg/0_1.txt", "aclImdb/train/unsup/0_0.txt")
     names += ("aclImdb/test/pos/0_9.txt",)
@@ -100,15 +84,8 @@ def test_imdb(tmp_path):
     assert find_splits(task, f"{data}/aclImdb/") == expected
     # Without the reviews that are not read.
     assert len(input_files(expected)) == 3
-    (tmp_path / "packed").mkdir()
-    packed = f"{tmp_path}/packed/aclImdb_v1.tar.gz"
-    with tarfile.open(packed, "w:gz") as tar:
-        for name in names:
-            tar.addfile(tarfile.TarInfo(name), io.BytesIO())
-    expected = {"train": [f"{packed}!aclImdb/train"], "test": [f"{packed}!aclImdb/test"]}
-    assert find_splits(task, packed) == find_splits(task, f"{tmp_path}/packed") == expected
     assert error("imdb", f"{tmp_path}/none") == (
-        f"{tmp_path}/none: has no reviews, pos/*.txt and neg/*.txt; --data takes aclImdb or aclImdb_v1.tar.gz"
+        f"{tmp_path}/none: has no reviews, pos/*.txt and neg/*.txt; --data takes the folder aclImdb"
     )
 
 
@@ -120,10 +97,6 @@ def test_reviews_without_split_folders_are_training_data(tmp_path):
 def test_hidden_reviews_are_left_out(tmp_path):
     data = folder_of(tmp_path, "pos/0.txt", "neg/1.txt", "pos/._0.txt", ".ipynb_checkpoints/pos/0.txt")
     assert [file.path for file in input_files({"train": [data]})] == [f"{data}/neg/1.txt", f"{data}/pos/0.txt"]
-    with zipfile.ZipFile(tmp_path / "packed.zip", "w") as archive:
-        for name in ("x/train/pos/0.txt", "__MACOSX/x/test/pos/._0.txt"):
-            archive.writestr(name, "Good.")
-    assert list(find_splits(TASKS["imdb"], f"{tmp_path}/packed.zip")) == ["train"]
 
 
 def test_relative_names_with_brackets_are_fingerprinted(tmp_path, monkeypatch):

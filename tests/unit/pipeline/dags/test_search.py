@@ -55,8 +55,8 @@ def test_the_options_of_the_command_are_settings(monkeypatch):
 TASK = task_of("sst-2")
 WORDS = ["good", "bad", "the", "film"]
 MODEL = BertConfig(9, 16, 1, 2, 32, 0.0, 0.0, max_position_embeddings=16, initializer_range=0.2)
-TRAINING = FineTuningConfig(train_batch_size=8, num_train_epochs=20.0, eval_batch_size=8)
-SEARCH = SearchSettings(True, train_batch_size=(8,), learning_rate=(1e-9, 5e-3), num_train_epochs=(20.0,))
+TRAINING = FineTuningConfig(train_batch_size=8, num_train_epochs=6.0, eval_batch_size=8)
+SEARCH = SearchSettings(True, train_batch_size=(8,), learning_rate=(1e-9, 5e-3), num_train_epochs=(6.0,))
 
 
 def test_the_trainer_searches_and_exports_the_best_without_training_it_again(tmp_path, monkeypatch):

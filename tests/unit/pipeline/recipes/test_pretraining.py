@@ -7,11 +7,11 @@ import re
 import pytest
 
 from bert_keras.errors import InputError
-from bert_keras.models.roberta import roberta_config
 from pipeline.recipes.finetuning import finetuning
 from pipeline.recipes.pretraining import RECIPES
 from pipeline.recipes.settings import Recipe, settings_of, with_settings
 from tests.support.models import electra_sizes
+from tests.support.models.tiny_encoders import roberta_config
 from tests.support.pipeline.command_line import bert_tfx
 
 
@@ -89,7 +89,7 @@ def test_relatives_of_bert_have_the_settings_of_their_papers(name):
 
 def test_what_only_one_family_has():
     roberta, small, base, large = (RECIPES[f"{n}"]() for n in ("roberta_base", *map("electra_{}".format, SIZES)))
-    # As `bert_keras.models.roberta.roberta_config`, which published weights fit; the vocabulary is learned.
+    # As `roberta_config`, which published weights fit; the vocabulary is learned.
     assert roberta.model == roberta_config(12, 768)
     assert (roberta.vocabulary.algorithm, roberta.examples.objective) == ("byte_bpe", "full_sentences")
     assert roberta.training.decay_all and roberta.training.clip_norm > 1e6

@@ -10,7 +10,7 @@ import pytest
 from bert_keras.errors import InputError
 from bert_keras.tasks.rows import TaskRow
 from bert_keras.tasks.table import task_of
-from pipeline.report.figures.tables import confusion, search_map
+from pipeline.report.figures.tables import confusion
 from pipeline.report.figures.wrong_answers import MAX_CHARACTERS, MAX_WORDS, _neighbourhood, shortened, wrong_answers
 from pipeline.report.score_format import figure, score_form
 from tests.support.golden import check_golden
@@ -131,13 +131,10 @@ def test_a_refusal_has_reasons(fabricate, name, score, baseline, decrease, kind,
 def test_restarts(fabricate):
     fabricated = fabricate("sst-2")
     fabricated.restart([0.8, 0.9, 0.7])
-    html = fabricated.write()
-    text = words(html)
+    text = words(fabricated.write())
     # sqrt((0 + 0.01 + 0.01) / 2)
     assert "Accuracy 80.0% ± 10.0 points over 3 seeds" in text
     assert "seed 11 80.0% seed 12 chosen 90.0% seed 13 70.0%" in text
-    assert "Accuracy by seed: 11 80.0%, 12 90.0%, 13 70.0%; mean Accuracy 80.0% ± 10.0 points" in html
-    assert html.count('class="picture"') == 5
     fabricated.restart([0.8, math.nan])
     fabricated.summary["restarts"] |= {"mean": 0.8, "deviation": None}
     assert "Accuracy 80.0% without seed 12 over 2 seeds" in words(fabricated.write())
@@ -176,18 +173,12 @@ def test_a_search(fabricate):
     fabricated = fabricate("cola")
     # Batch 16: 5e-05 with 2 and 3 epochs, 2e-05 with 2 and 3; then batch 32.
     fabricated.search([0.1, 0.2, None, 0.3, 0.5, 0.4, 0.3, math.nan])
-    html = fabricated.write()
-    text = words(html)
+    text = words(fabricated.write())
     assert "Matthews correlation 0.500, the best of 8: batch 32, learning rate 5e-05, 2 epochs." in text
-    assert "across. 5e-05 2e-05 2 epochs 0.100 no score 3 epochs 0.200 0.300 Batch 32" in text
-    assert "2 epochs 0.500 ★ 0.300 3 epochs 0.400 no score All 8 trainings, the best first" in text
-    assert "Score 32 5e-05 2 0.500 32 5e-05 3 0.400" in text
+    assert "Score 32 5e-05 2 0.500 32 5e-05 3 0.400" in text and "3 no score" in text
     # What was trained is what was found.
     assert "640 rows, 2 epochs: 28 steps of 32, learning rate 5e-05." in text
     assert "The best of the search took the place of training.train_batch_size, " in text
-    maps = search_map(fabricated.summary["search"], score_form("classification", "accuracy")).maps
-    shades = [cell.shade for _, lines in maps for _, cells in lines for cell in cells]
-    assert shades == pytest.approx([0, 0, 0.25, 0.5, 1, 0.5, 0.75, 0])
 
 
 def test_the_curves_and_the_scores_of_all_splits(fabricate):

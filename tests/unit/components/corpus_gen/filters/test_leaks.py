@@ -128,19 +128,6 @@ def test_letters_are_words_in_chinese(tmp_path):
     assert filtered(leaks, "据报道，黑豹队的防守很好，在联赛中排名第五。")[1] == ""
 
 
-def test_only_the_lines_of_a_passage_go(tmp_path):
-    leaks = made(tmp_path, settings=LeakSettings(action="passage"))
-    first, second = MEDIUM.split(", ")
-    lines = [AROUND[0], f"So: {first},", "- -", f"{second} Really.", AROUND[2], LONG]
-    assert filtered(leaks, *lines) == (
-        # The line without words is inside the passage, but has none of it.
-        [AROUND[0], "- -", AROUND[2]],
-        "",
-        {"leak_passages": 2, "leak_in dev.tsv": 1, "leak_lines": 3},
-    )
-    assert filtered(leaks, first, second) == ([], "leak", {"leak_passages": 1, "leak_in dev.tsv": 1, "leak_lines": 2})
-
-
 def test_documents_are_counted_for_each_set_that_has_the_text(tmp_path):
     leaks = made(tmp_path, [MEDIUM, LONG], others=[LONG, SHORT])
     found = Counter()

@@ -227,11 +227,11 @@ def test_documents_bytes_and_words_are_counted_by_fate_and_source():
 
 def test_what_was_found_is_counted_by_source():
     some = tally()
-    some.add_found({"personal_email": 2, "repeated_lines": 1}, "t/a.txt")
+    some.add_found({"personal_email": 2, "leak_passages": 1}, "t/a.txt")
     some.add_found({"personal_email": 3}, "t/a.txt")
     some.add_found({"personal_email": 4}, "t/b.txt", "wiki")
     assert nested(some.close())["found"] == {
-        "a.txt": {"personal_email": 5, "repeated_lines": 1},
+        "a.txt": {"personal_email": 5, "leak_passages": 1},
         "wiki": {"personal_email": 4},
     }
     assert "found" not in nested(tally().close())

@@ -22,8 +22,6 @@ from components.corpus_gen.record.tally import KEPT
 from components.corpus_gen.settings import (
     CleaningSettings,
     CorpusSettings,
-    LeakSettings,
-    PassageSettings,
     PersonalDataSettings,
     QualitySettings,
 )
@@ -59,7 +57,6 @@ SETTINGS = CorpusSettings(
         gopher_stop_words=("the", "on", "und", "of"),
         c4_min_sentences=1,
     ),
-    passages=PassageSettings(unit="sentences", window=1, min_count=100, keep=60, min_characters=10),
     personal_data=PersonalDataSettings(email=True, ip=True, phone=True, phone_regions="US,DE", card=True),
 )
 TWO = ("--direct_num_workers=2", "--direct_running_mode=multi_processing")
@@ -195,8 +192,7 @@ def check_counts(output):
                 of_each = [fates[fate][unit] for fates in record[by].values() if fate in fates]
                 assert sum(of_each) == total, (by, fate, unit)
     found = sum(map(Counter, record.get("found", {}).values()), Counter())
-    # A passage that several sources have is counted once.
-    assert found == Counter({name: n for name, n in counts["found"].items() if name != "repeated_passages"})
+    assert found == Counter(counts["found"])
     dropped = [json.loads(line) for path in (output / "dropped").iterdir() for line in path.read_bytes().splitlines()]
     for fate, units in record["all"].items():
         split = sum(counts[split].get(fate, 0) for split in ("train", "eval"))
@@ -241,7 +237,7 @@ def test_every_one_of_10_000_documents_is_counted_once(tmp_path):
 
 def test_records_are_documents_or_empty(tmp_path):
     paths = [path for path in write_corpus(tmp_path, 180, seed=3) if os.path.basename(path) in WITH_RECORDS]
-    make_documents(paths, tmp_path / "out", every_filter(tmp_path, leaks=LeakSettings(action="passage")))
+    make_documents(paths, tmp_path / "out", every_filter(tmp_path))
     read = check_counts(tmp_path / "out")["read"]
     # 20 documents a file, and a null in the Parquet file.
     assert read["read_documents"] + read["empty_documents"] == 20 * len(WITH_RECORDS) + 1
