@@ -138,6 +138,30 @@ class QualitySettings:
 
 
 @dataclasses.dataclass(frozen=True)
+class PassageSettings:
+    """Settings for dropping passages that many documents have.
+
+    Attributes:
+        unit: a passage consists of lines or sentences; `none`: keep all.
+        window: number of consecutive lines or sentences of a passage.
+        min_count: number of documents with a passage from which on it is repeated.
+        keep: number of documents in which a repeated passage stays.
+        min_characters: a document that becomes shorter by it is dropped.
+    """
+
+    unit: Literal["none", "lines", "sentences"] = "none"
+    window: int = 3
+    min_count: int = 2
+    keep: int = 1
+    min_characters: int = 100
+
+    def __post_init__(self) -> None:
+        for name, smallest in (("window", 1), ("min_count", 2), ("keep", 0), ("min_characters", 1)):
+            if getattr(self, name) < smallest:
+                raise ValueError(f"corpus.passages.{name} is {getattr(self, name)}; it must be at least {smallest}")
+
+
+@dataclasses.dataclass(frozen=True)
 class LeakSettings:
     """Settings for finding texts of evaluation sets in the corpus (`corpus.decontaminate`).
 
@@ -210,6 +234,7 @@ class CorpusSettings:
         count_languages: whether `corpus.json` counts documents by language, too; it takes 27 us a document.
         cleaning: cleaning and filters.
         quality: quality rules of published corpora.
+        passages: passages that many documents have are dropped.
         decontaminate: evaluation files, separated by commas, whose texts the corpus must not have: files, folders and
             globs in any format of `bert-tfx finetune`; empty: none. Workers get the table that the launcher makes of
             them (`components.task_example_gen.evaluation_sets`).
@@ -232,6 +257,7 @@ class CorpusSettings:
     count_languages: bool = False
     cleaning: CleaningSettings = dataclasses.field(default_factory=CleaningSettings)
     quality: QualitySettings = dataclasses.field(default_factory=QualitySettings)
+    passages: PassageSettings = dataclasses.field(default_factory=PassageSettings)
     decontaminate: tuple[str, ...] = ()
     leaks: LeakSettings = dataclasses.field(default_factory=LeakSettings)
     personal_data: PersonalDataSettings = dataclasses.field(default_factory=PersonalDataSettings)

@@ -24,6 +24,8 @@ import numpy as np
 
 from bert_keras.data.tfrecord import Example, bytes_example
 from components.corpus_gen.filters.chain import EMPTY, FilterChain
+from components.corpus_gen.filters.passage_counts import FindRepeatedPassages, Tables
+from components.corpus_gen.filters.passages import PASSAGES
 from components.corpus_gen.near_duplicates import (
     FindNearDuplicates,
     read_dropped,
@@ -105,8 +107,10 @@ class WriteRuns(beam.DoFn):
         # In the byte order of this machine: NumPy would convert all of them at each search.
         self._read = read_ids(self.earlier).astype(np.uint64)
 
-    def process(self, element: tuple[int, list[ReadUnit]]):
+    def process(self, element: tuple[int, list[ReadUnit]], repeated: Tables | None = None):
         number, units = element
+        if repeated is not None and self._filter.passages is not None:
+            self._filter.passages.start(repeated.of_unit(number))
         counts: dict[str, Counter[str]] = {name: Counter() for name in source_names([units])}
         found: Counter[str] = Counter()
         tally = _tally(self.settings, self.names, self.output_dir, f"{number:06d}")
@@ -267,8 +271,13 @@ class MakeDocuments(beam.PTransform):
         settings = self.settings
         # Without it the units stay on the worker that listed them.
         units = units | "SpreadUnits" >> beam.Reshuffle()
+        side_inputs, counts = {}, []
+        if settings.passages.unit != "none":
+            tables, repeated = units | FindRepeatedPassages(settings, f"{_runs_dir(self.output_dir)}/passages")
+            side_inputs["repeated"] = beam.pvalue.AsSingleton(tables)
+            counts.append(repeated | "Repeated" >> beam.Map(lambda count: (FOUND, {PASSAGES: count})))
         written = units | "WriteRuns" >> beam.ParDo(
-            WriteRuns(settings, self.names, self.output_dir, self.earlier)
+            WriteRuns(settings, self.names, self.output_dir, self.earlier), **side_inputs
         ).with_outputs(WriteRuns.COUNTS, WriteRuns.BANDS, main="runs")
         buckets = (
             written.runs
@@ -293,7 +302,8 @@ class MakeDocuments(beam.PTransform):
                 WriteBucket.IDS, main="counts"
             )
         )
-        return (shards.counts, written[WriteRuns.COUNTS]) | "AllCounts" >> beam.Flatten(), shards[WriteBucket.IDS]
+        counts += [shards.counts, written[WriteRuns.COUNTS]]
+        return counts | "AllCounts" >> beam.Flatten(), shards[WriteBucket.IDS]
 
 
 def _add_up(numbers: Iterable[dict[Any, int]]) -> dict[Any, int]:

@@ -18,6 +18,7 @@ from apache_beam.internal import pickler
 
 from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
 from components.corpus_gen import settings as corpus_settings
+from components.corpus_gen.filters.passage_counts import HashPassages
 from components.corpus_gen.record.tally import SourceNames
 from components.corpus_gen.transforms import WriteBucket, WriteRuns
 from components.evaluator import task_scores
@@ -241,6 +242,7 @@ for module in {modules}:
 (PERPLEXITY,) = MlmPerplexity().computations(model_names=["candidate"])
 (TASK_SCORE,) = getattr(task_scores, task_scores.class_name("mrpc"))().computations(model_names=["candidate"])
 FUNCTIONS = [
+    HashPassages(corpus_settings.CorpusSettings(), "hashes"),
     WriteRuns(corpus_settings.CorpusSettings(), SourceNames(), "out"),
     WriteBucket(corpus_settings.CorpusSettings(), SourceNames(), "out"),
     CountWords(VocabularySettings()),

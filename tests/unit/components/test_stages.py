@@ -12,6 +12,7 @@ from bert_keras.data.masking import MaskingSettings
 from components.corpus_gen.settings import (
     CorpusSettings,
     LeakSettings,
+    PassageSettings,
     PersonalDataSettings,
     QualitySettings,
 )
@@ -34,6 +35,12 @@ REFUSED = {
         ({"changed_words": -1}, "corpus.leaks.changed_words is -1; it must be at least 0"),
         ({"min_words": 2}, "corpus.leaks.min_words is 2; it must be at least 3"),
         ({"changed_words": 4}, "changed_words is 4; with corpus.leaks.ngram_words=13 it must be at most 3"),
+    ],
+    PassageSettings: [
+        ({"window": 0}, "corpus.passages.window is 0; it must be at least"),
+        ({"min_count": 1}, "corpus.passages.min_count is 1; it must be at least"),
+        ({"keep": -1}, "corpus.passages.keep is -1; it must be at least"),
+        ({"min_characters": 0}, "corpus.passages.min_characters is 0; it must be at least"),
     ],
     QualitySettings: [
         ({"gopher_min_words": -1}, "corpus.quality.gopher_min_words is -1; it must be at least 0"),

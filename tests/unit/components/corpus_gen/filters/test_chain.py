@@ -5,7 +5,9 @@ import pytest
 
 from components.corpus_gen.filters import chain
 from components.corpus_gen.filters.chain import EMPTY, RULES, FilterChain
-from components.corpus_gen.settings import CleaningSettings, CorpusSettings, QualitySettings
+from components.corpus_gen.filters.cleaning import Cleaner
+from components.corpus_gen.filters.passages import Passages
+from components.corpus_gen.settings import CleaningSettings, CorpusSettings, PassageSettings, QualitySettings
 
 
 def test_all_filters_are_off_by_default():
@@ -64,3 +66,10 @@ def test_a_document_of_which_nothing_remains_is_dropped(filters):
 def test_a_chain_can_be_pickled():
     filters = FilterChain(CorpusSettings(cleaning=CleaningSettings(min_characters=5)))
     assert pickle.loads(pickle.dumps(filters))(["abcd"], Counter()) == (["abcd"], "too_short")
+
+
+def test_the_filters_before_repeated_passages_are_cheap():
+    """They run in both passes over the text."""
+    quality, passages = QualitySettings(gopher=True), PassageSettings(unit="lines")
+    settings = CorpusSettings(cleaning=CleaningSettings(min_characters=3), quality=quality, passages=passages)
+    assert [type(one) for one in FilterChain(settings, before=Passages)._filters] == [Cleaner]
