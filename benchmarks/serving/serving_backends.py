@@ -73,7 +73,7 @@ def score_task() -> Any:  # made known to the engine, which looks it up by its n
 
 def start_server(backend: str, folder: Path) -> Server:
     """Start the embedded server, as `bert-tfx serve` does."""
-    from pipeline.commands.server.serve import engines
+    from pipeline.engines import engines
     from serving.scheduling.batching_parameters import BatchingSettings
     from serving.server import Server
 

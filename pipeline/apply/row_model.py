@@ -14,11 +14,11 @@ from apache_beam.io.filesystems import FileSystems
 
 from bert_keras.errors import InputError
 from components.io.shards import make_folder, matching, open_file
-from serving.api.json_tensors import ROWS, json_values, request_inputs
+from pipeline.engines import engines
+from serving.api.json_tensors import ROWS, request_inputs, serializable
 from serving.errors import ServingError
 from serving.middleware.limits import LimitSettings
-from serving.models.servable import DEFAULT_SIGNATURE, SAVED_MODEL_FILE
-from serving.models.servable import GraphServable as Servable
+from serving.models.servable import SAVED_MODEL_FILE, Servable
 from serving.protos import SavedModel, SignatureDef
 from serving.scheduling.row_load import is_varying, marker, row_widths, sizes
 
@@ -26,28 +26,31 @@ from serving.scheduling.row_load import is_varying, marker, row_widths, sizes
 _ANSWER_BYTES = 64 << 20
 
 
-def find_model(model: str) -> str:
-    """The folder of a SavedModel: `model` itself, or the highest version in it; InputError if there is none."""
-    model = model.rstrip("/")
-    if FileSystems.exists(f"{model}/{SAVED_MODEL_FILE}"):
+def find_model(model: str, engine: str) -> str:
+    """The folder that an engine loads: `model` itself, or the highest version in it; InputError if there is none."""
+    model, files = model.rstrip("/"), list(engines(engine))
+    if any(FileSystems.exists(f"{model}/{file}") for file in files):
         return model
-    folders = [file.path.rpartition("/")[0] for file in matching(f"{glob.escape(model)}/*/{SAVED_MODEL_FILE}")]
+    folders = [found.path.rpartition("/")[0] for file in files for found in matching(f"{glob.escape(model)}/*/{file}")]
     versions = {int(folder.rpartition("/")[2]): folder for folder in folders if folder.rpartition("/")[2].isdigit()}
     if not versions:
         raise InputError(
-            f"{model}: no {SAVED_MODEL_FILE}, and no version that has one; give a pushed or converted model"
+            f"{model}: no {' or '.join(files)}, and no version that has one; give a pushed or converted model"
         )
     return versions[max(versions)]
 
 
-def read_signature(model: str, name: str = DEFAULT_SIGNATURE) -> SignatureDef:
-    """A signature of the SavedModel in a folder, read without TensorFlow.
+def read_signature(model: str, engine: str, name: str) -> SignatureDef:
+    """A signature of the model in a folder; that of a SavedModel is read without TensorFlow.
 
     InputError: it has no such signature, or one without an answer for each row.
     """
-    with open_file(f"{model}/{SAVED_MODEL_FILE}") as file:
-        graphs = SavedModel.FromString(file.read()).meta_graphs
-    signatures = next(graph for graph in graphs if "serve" in graph.meta_info_def.tags).signature_def
+    if _file_of(model, engine) == SAVED_MODEL_FILE:
+        with open_file(f"{model}/{SAVED_MODEL_FILE}") as file:
+            graphs = SavedModel.FromString(file.read()).meta_graphs
+        signatures = next(graph for graph in graphs if "serve" in graph.meta_info_def.tags).signature_def
+    else:
+        signatures = load(model, engine).signature_defs
     known = sorted(key for key in signatures if not key.startswith("__"))
     if name not in known:
         raise InputError(f"{model}: has no signature {name!r}, but {', '.join(known)}; choose one with --signature")
@@ -57,22 +60,27 @@ def read_signature(model: str, name: str = DEFAULT_SIGNATURE) -> SignatureDef:
     return signatures[name]
 
 
+def load(model: str, engine: str) -> Servable:
+    """A model from a folder, local or in a store."""
+    with tempfile.TemporaryDirectory() as folder:
+        return engines(engine)[_file_of(model, engine)]("model", 0, Path(_local(model, folder)), None)
+
+
 class RowModel:
-    """A signature of a model loaded from a folder, local or in a store. Thread-safe.
+    """A signature of a model. Thread-safe.
 
     Rows of similar length are computed together (`serving.scheduling`).
     """
 
-    def __init__(self, model: str, signature_name: str):
-        with tempfile.TemporaryDirectory() as folder:
-            self._servable = Servable("model", 0, Path(_local(model, folder)))
+    def __init__(self, servable: Servable, signature_name: str):
+        self._servable = servable
         self._name = signature_name
-        self._signature = self._servable.signature(signature_name)
+        self._signature = servable.signature(signature_name)
         self._marker = marker(self._signature)
         self._varying = {key for key, info in self._signature.outputs.items() if self._marker and is_varying(info)}
 
     def answers(self, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any] | str]:
-        """For each row the outputs by name, as JSON, or the reason why there are none.
+        """For each row the outputs by name, for `serving.api.json_tensors.dumps`, or the reason why there are none.
 
         Rows are as the "instances" of a REST request. ServingError: other errors than invalid rows.
         """
@@ -108,13 +116,25 @@ class RowModel:
             self._answer(members[:half], results)
             self._answer(members[half:], results)
             return
-        values = {key: json_values(key, array) for key, array in outputs.items()}
         # As wide as if the row were alone.
         widths = row_widths(outputs[self._marker]) if self._varying else [None] * len(members)
         for place, ((number, _), width) in enumerate(zip(members, widths, strict=True)):
             results[number] = {
-                key: value[place][:width] if key in self._varying else value[place] for key, value in values.items()
+                key: _json(key, array[place][:width] if key in self._varying else array[place])
+                for key, array in outputs.items()
             }
+
+
+def _json(name: str, value: Any) -> Any:
+    """An output of a row; `dumps` writes null for NaN and infinity, which JSON lines do not have."""
+    if isinstance(value, bytes) or value.dtype == object:
+        return serializable(name, value)
+    return np.ascontiguousarray(value) if value.ndim else value
+
+
+def _file_of(model: str, engine: str) -> str:
+    """The file in a model's folder that selects its loader."""
+    return next(file for file in engines(engine) if FileSystems.exists(f"{model}/{file}"))
 
 
 def _local(model: str, folder: str) -> str:

@@ -1,0 +1,22 @@
+"""What computes a model's signatures, for the server and for `bert-tfx apply`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from serving.models.engine_servable import EngineServable
+from serving.models.store import TENSORFLOW, Engines
+from serving.scheduling.batching_parameters import BatchingSettings
+
+
+def engines(engine: str) -> Engines:
+    """Loaders of versions, by the file that selects them, for a value of `--engine`."""
+
+    def load(name: str, version: int, path: Path, batching: BatchingSettings | None) -> EngineServable:
+        from bert_keras.convert.onnx.answers import OnnxModel
+
+        model = OnnxModel(str(path), (batching or BatchingSettings()).num_batch_threads)
+        return EngineServable(name, version, path, model.signatures, batching, merges=not model.rounds_by_call)
+
+    onnx: Engines = {"model.onnx": load}
+    return {"auto": {**onnx, **TENSORFLOW}, "tensorflow": TENSORFLOW, "onnxruntime": onnx}[engine]
