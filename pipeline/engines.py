@@ -7,16 +7,20 @@ from pathlib import Path
 from serving.models.engine_servable import EngineServable
 from serving.models.store import TENSORFLOW, Engines
 from serving.scheduling.batching_parameters import BatchingSettings
+from serving.scheduling.row_load import Budget
 
 
-def engines(engine: str) -> Engines:
-    """Loaders of versions, by the file that selects them, for a value of `--engine`."""
+def engines(engine: str, budget: Budget | None = None) -> Engines:
+    """Loaders of versions, by the file that selects them, for a value of `--engine`.
+
+    `budget` limits the calls of other engines than TensorFlow; None: as the server needs them.
+    """
 
     def load(name: str, version: int, path: Path, batching: BatchingSettings | None) -> EngineServable:
         from bert_keras.convert.onnx.answers import OnnxModel
 
         model = OnnxModel(str(path), (batching or BatchingSettings()).num_batch_threads)
-        return EngineServable(name, version, path, model.signatures, batching, merges=not model.rounds_by_call)
+        return EngineServable(name, version, path, model.signatures, batching, not model.rounds_by_call, budget)
 
     onnx: Engines = {"model.onnx": load}
     return {"auto": {**onnx, **TENSORFLOW}, "tensorflow": TENSORFLOW, "onnxruntime": onnx}[engine]

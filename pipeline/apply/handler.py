@@ -25,8 +25,8 @@ from pipeline.apply.row_model import RowModel, load
 from pipeline.apply.rows import read_rows
 from serving.api.json_tensors import dumps, text_value
 
-# Rows sorted by length before they are batched: 32 batches. And their characters, for bounded memory.
-WINDOW_ROWS, WINDOW_CHARACTERS = 1024, 1 << 22
+# Rows sorted by length before they are batched, and their characters, for bounded memory.
+WINDOW_ROWS, WINDOW_CHARACTERS = 2048, 1 << 22
 
 
 @dataclasses.dataclass(frozen=True)

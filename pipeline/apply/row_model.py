@@ -20,10 +20,19 @@ from serving.errors import ServingError
 from serving.middleware.limits import LimitSettings
 from serving.models.servable import SAVED_MODEL_FILE, Servable
 from serving.protos import SavedModel, SignatureDef
-from serving.scheduling.row_load import is_varying, marker, row_widths, sizes
+from serving.scheduling.row_load import budget_of, is_varying, marker, row_widths, sizes
 
+# Of a call: a window of rows, which engines compute by length; every mask becomes scores for the whole vocabulary.
+_BUDGET = budget_of(2048)._replace(masks=budget_of(32).masks)
 # Upper bound of the outputs of one call, such as the vectors of all tokens.
 _ANSWER_BYTES = 64 << 20
+
+
+_Arrays = dict[str, np.ndarray]
+
+
+class _InvalidRows(ValueError):
+    """At least one row cannot be an input."""
 
 
 def find_model(model: str, engine: str) -> str:
@@ -63,7 +72,7 @@ def read_signature(model: str, engine: str, name: str) -> SignatureDef:
 def load(model: str, engine: str) -> Servable:
     """A model from a folder, local or in a store."""
     with tempfile.TemporaryDirectory() as folder:
-        return engines(engine)[_file_of(model, engine)]("model", 0, Path(_local(model, folder)), None)
+        return engines(engine, _BUDGET)[_file_of(model, engine)]("model", 0, Path(_local(model, folder)), None)
 
 
 class RowModel:
@@ -85,22 +94,34 @@ class RowModel:
         Rows are as the "instances" of a REST request. ServingError: other errors than invalid rows.
         """
         results: list[dict[str, Any] | str] = [""] * len(rows)
-        alike: dict[tuple, list[tuple[int, dict[str, np.ndarray]]]] = {}
+        try:
+            self._answer(np.arange(len(rows)), self._inputs(rows), results)
+            return results
+        except _InvalidRows:
+            pass
+        alike: dict[tuple, list[tuple[int, _Arrays]]] = {}
         for number, row in enumerate(rows):
             try:
-                arrays = request_inputs({ROWS: [row]}, self._signature, LimitSettings())
-            except ServingError as error:
+                arrays = self._inputs([row])
+            except _InvalidRows as error:
                 results[number] = str(error)
                 continue
             # All rows of a request need the same number of choices.
             alike.setdefault(tuple((key, arrays[key].shape) for key in sorted(arrays)), []).append((number, arrays))
         for members in alike.values():
-            self._answer(members, results)
+            numbers, of_rows = zip(*members, strict=True)
+            inputs = {key: np.concatenate([arrays[key] for arrays in of_rows]) for key in of_rows[0]}
+            self._answer(np.array(numbers), inputs, results)
         return results
 
-    def _answer(self, members: list[tuple[int, dict[str, np.ndarray]]], results: list[dict[str, Any] | str]) -> None:
-        inputs = {key: np.concatenate([arrays[key] for _, arrays in members]) for key in members[0][1]}
-        half = len(members) // 2
+    def _inputs(self, rows: Sequence[Mapping[str, Any]]) -> _Arrays:
+        try:
+            return request_inputs({ROWS: rows}, self._signature, LimitSettings())
+        except ServingError as error:
+            raise _InvalidRows(str(error)) from error
+
+    def _answer(self, numbers: np.ndarray, inputs: _Arrays, results: list[dict[str, Any] | str]) -> None:
+        half = len(numbers) // 2
         try:
             request = self._servable.prepare(self._name, inputs)
             fits = half == 0 or request.answer_bytes <= _ANSWER_BYTES
@@ -110,15 +131,15 @@ class RowModel:
                 raise
             fits = half == 0
             if fits:
-                results[members[0][0]] = str(error)
+                results[numbers[0]] = str(error)
                 return
         if not fits:
-            self._answer(members[:half], results)
-            self._answer(members[half:], results)
+            for part in (slice(half), slice(half, None)):
+                self._answer(numbers[part], {key: array[part] for key, array in inputs.items()}, results)
             return
         # As wide as if the row were alone.
-        widths = row_widths(outputs[self._marker]) if self._varying else [None] * len(members)
-        for place, ((number, _), width) in enumerate(zip(members, widths, strict=True)):
+        widths = row_widths(outputs[self._marker]) if self._varying else [None] * len(numbers)
+        for place, (number, width) in enumerate(zip(numbers, widths, strict=True)):
             results[number] = {
                 key: _json(key, array[place][:width] if key in self._varying else array[place])
                 for key, array in outputs.items()

@@ -11,6 +11,7 @@ import dataclasses
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -22,7 +23,7 @@ from bert_keras.convert.bert_tfx import read_tokenizer
 from bert_keras.errors import InputError
 from bert_keras.saved_model.settings import CONFIG_FILE, EMBEDDING_FIELD, LENGTH_FIELD, EmbeddingSettings
 from bert_keras.tasks.rows import TaskRow
-from bert_keras.tasks.sequences import TokenRuns, first_tokens, pair_sequences, single_sequences
+from bert_keras.tasks.sequences import TokenRuns, first_tokens, joined, like_lengths, pair_sequences, single_sequences
 from bert_keras.tasks.settings import TASK_SPEC_FILE, TaskSettings
 from bert_keras.tasks.span.answers import span_answers
 from bert_keras.tasks.span.features import span_features
@@ -32,8 +33,8 @@ from bert_keras.tokenizers.wordpiece import BertTokenizer
 
 MODEL_FILE = "model.onnx"
 TOP_K = 5
-# Rows of a call of the model; bounds the memory.
-_MOST_ROWS = 32
+# Of a call of the model; more take longer a row, as they leave the cache.
+_CALL_TOKENS = 384
 # Of one call; more do not help a short text.
 _MOST_CORES = 4
 # A property of int8 models. Without it the quantizer advises, on every run, to simplify the graph first.
@@ -84,6 +85,8 @@ class OnnxModel:
         # For a call that finds no other under way: on two cores 0.7 of the time. The weights are in memory twice.
         self._on_all_cores = _session(path, cores) if cores > 1 else self._session
         self._calls, self._lock = 0, threading.Lock()
+        # Of calls of many rows.
+        self._pool = ThreadPoolExecutor(cores)
         self.rounds_by_call = QUANTIZED[0] in self._session.get_modelmeta().custom_metadata_map
         self._inputs = [value.name for value in self._session.get_inputs()]
         self._outputs = {value.name for value in self._session.get_outputs()}
@@ -148,22 +151,27 @@ class OnnxModel:
         answer, inputs, outputs = kinds["classification" if task.kind == "multi_label" else task.kind]
         return Signature(inputs, outputs, partial(answer, task))
 
-    def _run(self, arrays: Mapping[str, np.ndarray], *names: str) -> list[np.ndarray]:
-        """Outputs for the encoder's inputs int32 [B, ..., T]."""
-        feed = {name: arrays[_NAMES[name]].astype(np.int64) for name in self._inputs}
-        rows = max(1, len(feed["input_ids"]))
-        with self._lock:
-            self._calls += 1
-            session = self._session if self._calls > 1 else self._on_all_cores
-        try:
-            parts = [
-                session.run(names, {n: v[first : first + _MOST_ROWS] for n, v in feed.items()}, self._run_options)
-                for first in range(0, rows, _MOST_ROWS)
-            ]
-        finally:
+    def _run(self, arrays: Mapping[str, np.ndarray], *names: str, at: np.ndarray | None = None) -> list[np.ndarray]:
+        """Outputs for the encoder's inputs int32 [B, ..., T]; with `at` bool [B, T] those of its places, [K, ...]."""
+        calls = like_lengths(arrays["input_mask"], tokens=_CALL_TOKENS)
+
+        def run(rows: np.ndarray, length: int, session: Any = self._session) -> list[np.ndarray]:
+            feed = {name: arrays[_NAMES[name]][rows, ..., :length].astype(np.int64) for name in self._inputs}
+            outputs = session.run(names, feed, self._run_options)
+            return outputs if at is None else [output[at[rows, :length]] for output in outputs]
+
+        if len(calls) > 1:
+            parts = list(self._pool.map(run, *zip(*calls, strict=True)))
+        else:
             with self._lock:
-                self._calls -= 1
-        return [np.concatenate(part) if len(part) > 1 else part[0] for part in zip(*parts, strict=True)]
+                self._calls += 1
+                session = self._session if self._calls > 1 else self._on_all_cores
+            try:
+                parts = [run(*calls[0], session)]
+            finally:
+                with self._lock:
+                    self._calls -= 1
+        return [joined(output, calls, at) for output in zip(*parts, strict=True)]
 
     def _pack(self, *texts: np.ndarray, most: int = 0) -> Arrays:
         """The encoder's inputs for texts or pairs, object [B] each."""
@@ -212,7 +220,7 @@ class OnnxModel:
                     f"text {number} has a {mask} beyond what the model reads, its first "
                     f"{self._settings.max_seq_length - 2} wordpieces: shorten the text before it"
                 )
-        scores = _softmax(self._run(packed, "logits")[0][is_mask])
+        scores = _softmax(self._run(packed, "logits", at=is_mask)[0])
         best = np.argsort(-scores, axis=1, kind="stable")[:, :TOP_K]
         place = np.arange(max(visible, default=0)) < visible[:, None]  # [B, M]
         tokens, odds = np.full((*place.shape, TOP_K), b"", object), np.zeros((*place.shape, TOP_K), np.float32)
