@@ -19,8 +19,10 @@ def engines(engine: str, budget: Budget | None = None) -> Engines:
     def load(name: str, version: int, path: Path, batching: BatchingSettings | None) -> EngineServable:
         from bert_keras.convert.onnx.answers import OnnxModel
 
-        model = OnnxModel(str(path), (batching or BatchingSettings()).num_batch_threads)
-        return EngineServable(name, version, path, model.signatures, batching, not model.rounds_by_call, budget)
+        # With a budget several calls are under way, and answers must not depend on how many.
+        cores = (batching or BatchingSettings()).num_batch_threads
+        model = OnnxModel(str(path), cores, **({"call_cores": 1} if budget else {}))
+        return EngineServable(name, version, path, model.signatures, batching, budget)
 
-    onnx: Engines = {"model.onnx": load}
-    return {"auto": {**onnx, **TENSORFLOW}, "tensorflow": TENSORFLOW, "onnxruntime": onnx}[engine]
+    openvino: Engines = dict.fromkeys(("openvino_model.xml", "model.onnx"), load)
+    return {"auto": {**openvino, **TENSORFLOW}, "tensorflow": TENSORFLOW, "openvino": openvino}[engine]

@@ -80,10 +80,15 @@ def finetune(job: FinetuneJob) -> None:
     model = chosen.trained.model
     record = tuner.init.record()
     export_task_model(model, trained.task, trained.settings, trained.tokenizer, job.output_dir, job.export, record)
-    if job.export.engine == "onnxruntime":
+    if job.export.engine == "openvino":
         from bert_keras.convert.onnx.folder import write_graph
 
-        write_graph(model, trained.tokenizer, job.output_dir, job.export.embedding, job.export.quantize)
+        embedding, precision = job.export.embedding, job.export.precision
+        write_graph(model, trained.tokenizer, job.output_dir, embedding, precision=precision)
+    if job.export.quantize == "int8":
+        from bert_keras.convert.onnx.int8 import quantize_folder
+
+        quantize_folder(job.output_dir, [row.inputs for row in tuner.rows["train"]])
 
 
 def answer(

@@ -77,16 +77,17 @@ class ExportSettings:
             products and the SavedModel's weights in bfloat16. Answers and `model.weights.h5` are float32. The gate
             judges the exported model.
         embedding: the signature `embed`, of one vector a text.
-        engine: what computes behind a server. With `onnxruntime` the folder also has `model.onnx`; the gate, the
-            ServingValidator and `bert-tfx serve` then ask ONNX Runtime. For fine-tuned models.
-        quantize: of `model.onnx`: `int8` has 8-bit matrix products (`bert_keras.convert.onnx.folder.write_graph`).
+        engine: what computes behind a server. With `openvino` the folder also has `model.onnx`, and the gate, the
+            ServingValidator and `bert-tfx serve` ask OpenVINO. For fine-tuned models.
+        quantize: of engine `openvino`: `int8` has 8-bit matrix products, calibrated on rows of the training split
+            (`bert_keras.convert.onnx.int8`).
     """
 
     precision: Literal["float32", "mixed_bfloat16"] = "float32"
     embedding: EmbeddingSettings = dataclasses.field(default_factory=EmbeddingSettings)
-    engine: Literal["tensorflow", "onnxruntime"] = "tensorflow"
+    engine: Literal["tensorflow", "openvino"] = "tensorflow"
     quantize: Literal["none", "int8"] = "none"
 
     def __post_init__(self) -> None:
-        if self.quantize != "none" and self.engine != "onnxruntime":
-            raise ValueError(f"export.quantize={self.quantize} is for export.engine=onnxruntime; set both")
+        if self.quantize != "none" and self.engine != "openvino":
+            raise ValueError(f"export.quantize={self.quantize} is for export.engine=openvino; set both")

@@ -13,7 +13,7 @@ import tensorflow_model_analysis as tfma
 from bert_keras.tasks.rows import read_rows
 from bert_keras.tasks.table import SEPARATOR
 
-_EVALUATE, _MODEL_FILE = "evaluate", "model.onnx"
+_EVALUATE, _MODEL_FILES = "evaluate", ("model.onnx", "openvino_model.xml")
 # The output of serving_default that is a row's answer, as `bert_keras.saved_model.task_answers` writes it.
 _WRITE = {
     "label": lambda label: label,
@@ -27,11 +27,11 @@ _WRITE = {
 def custom_eval_shared_model(
     eval_saved_model_path: str, model_name: str, eval_config: tfma.EvalConfig, **further: Any
 ) -> tfma.types.EvalSharedModel:
-    """TFMA's model of a folder; with `model.onnx` in it, that of ONNX Runtime. TFX finds this function by its name."""
+    """TFMA's model of a folder; with a graph of OpenVINO in it, that engine's. TFX finds this function by its name."""
     shared = tfma.default_eval_shared_model(
         eval_saved_model_path, model_name=model_name, eval_config=eval_config, **further
     )
-    if os.path.exists(os.path.join(eval_saved_model_path, _MODEL_FILE)):
+    if any(os.path.exists(os.path.join(eval_saved_model_path, name)) for name in _MODEL_FILES):
         load = functools.partial(EngineModel, eval_saved_model_path)
         loader = tfma.types.ModelLoader(construct_fn=load, tags=shared.model_loader.tags)
         shared = shared._replace(model_loader=loader)
@@ -39,7 +39,7 @@ def custom_eval_shared_model(
 
 
 class EngineModel:
-    """The signature `evaluate` of a folder with `model.onnx`, as TFMA calls it."""
+    """The signature `evaluate` of a folder with such a graph, as TFMA calls it."""
 
     def __init__(self, directory: str):
         from bert_keras.convert.onnx.answers import OnnxModel

@@ -22,8 +22,10 @@ RunDir = Annotated[
     typer.Option("--run-dir", metavar="DIR", help="Run directory."),
 ]
 EngineName = Annotated[
-    Literal["auto", "tensorflow", "onnxruntime"],
-    typer.Option("--engine", help="What computes; auto, the default: onnxruntime for versions with a model.onnx."),
+    Literal["auto", "tensorflow", "openvino"],
+    typer.Option(
+        "--engine", help="What computes; auto, the default: openvino for versions that convert --to onnx wrote."
+    ),
 ]
 DEFAULT_RUN_DIR = "runs/demo"
 _Settings = TypeVar("_Settings")

@@ -78,11 +78,11 @@ class GateSettings:
 
 
 def check_precision(export: ExportSettings, serving: ServingLimits) -> None:
-    """Refuse a limit that other roundings than the trainer's cannot keep: of bfloat16, ONNX Runtime, int8."""
+    """Refuse a limit that other roundings than the trainer's cannot keep: of bfloat16, OpenVINO, int8."""
     for setting, least, example in (
         ("precision=mixed_bfloat16", 1e-3, 0.05),
         ("quantize=int8", 1e-3, 0.5),
-        ("engine=onnxruntime", 1e-4, 1e-3),
+        ("engine=openvino", 1e-4, 1e-3),
     ):
         name, value = setting.split("=")
         if getattr(export, name) == value and serving.max_difference < least:

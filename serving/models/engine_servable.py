@@ -1,6 +1,6 @@
 """A version that an engine other than TensorFlow answers, from a folder with a file of its own.
 
-The server knows no such engine: its caller gives it one (`bert-tfx serve` gives ONNX Runtime's).
+The server knows no such engine: its caller gives it one (`bert-tfx serve` gives OpenVINO's).
 """
 
 from collections.abc import Mapping
@@ -38,8 +38,6 @@ class EngineServable(Servable):
     Args:
         signatures: by name; `inputs` and `outputs` are `Tensors`, `answer` takes the inputs in order and returns the
             outputs by name. ValueError: they cannot be answered. Thread-safe.
-        merges: whether rows are computed independently of each other, so that requests may share a call. int8 models
-            round by the whole call.
         budget: limits of a call; None: those for answers without delay.
     """
 
@@ -50,7 +48,6 @@ class EngineServable(Servable):
         path: Path,
         signatures: Mapping[str, Any],
         batching: BatchingSettings | None,
-        merges: bool = True,
         budget: Budget | None = None,
     ):
         self._signatures, default = signatures, signatures[DEFAULT_SIGNATURE]
@@ -61,7 +58,7 @@ class EngineServable(Servable):
                 shapes[method] = {_EXAMPLES: (object, (-1,))}, outputs, method
         signature_defs = {key: _signature_def(*of) for key, of in shapes.items()}
         rows = min((batching or BatchingSettings()).max_batch_size, _MOST_ROWS)
-        super().__init__(name, version, path, signature_defs, batching, budget or budget_of(rows), merges)
+        super().__init__(name, version, path, signature_defs, batching, budget or budget_of(rows))
 
     def compute(self, name: str, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         method = name if name in _ON_EXAMPLES and name not in self._signatures else ""

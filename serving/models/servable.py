@@ -37,7 +37,6 @@ class Servable:
         signature_defs: the signatures, by name.
         batching: limits of a call.
         budget: its limits in place of those of `batching`.
-        shares: whether rows of several requests may be computed together.
 
     Attributes:
         mask: the token that stands for a masked word in a text; "" if the folder does not say it.
@@ -51,7 +50,6 @@ class Servable:
         signature_defs: Mapping[str, SignatureDef],
         batching: BatchingSettings | None = None,
         budget: Budget | None = None,
-        shares: bool = True,
     ):
         batching = batching or BatchingSettings()
         self.name = name
@@ -62,7 +60,7 @@ class Servable:
         self._budget = budget or budget_of(batching.max_batch_size)
         self._sizes = batching.allowed_batch_sizes
         self._divisible = {key for key, signature in self.signature_defs.items() if can_divide(key, signature)}
-        self._shareable = {key for key in self._divisible if shares and can_share(key, self.signature_defs[key])}
+        self._shareable = {key for key in self._divisible if can_share(key, self.signature_defs[key])}
 
     def signature(self, name: str) -> SignatureDef:
         """The signature called `name` ("" is serving_default); INVALID_ARGUMENT lists the existing ones."""

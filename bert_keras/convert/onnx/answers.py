@@ -1,4 +1,4 @@
-"""Answers of `model.onnx` to raw text, by ONNX Runtime and NumPy: the signatures of a SavedModel, without TensorFlow.
+"""Answers of a converted graph to raw text, by OpenVINO and NumPy: the signatures of a SavedModel, without TensorFlow.
 
 Signatures, inputs and outputs are those of `bert_keras.saved_model.pretrained` and `task_signatures`, as far as the
 folder's model has the outputs for them; of an ELECTRA's two networks only one is there. Texts are tokenized as
@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
 import numpy as np
-import onnxruntime
 
 from bert_keras import files
 from bert_keras.convert.bert_tfx import read_tokenizer
+from bert_keras.convert.onnx.network import Network
 from bert_keras.errors import InputError
 from bert_keras.saved_model.settings import CONFIG_FILE, EMBEDDING_FIELD, LENGTH_FIELD, EmbeddingSettings
 from bert_keras.tasks.rows import TaskRow
@@ -31,14 +30,9 @@ from bert_keras.tasks.table import Task, task_of
 from bert_keras.tokenizers import unicode_tables as ut
 from bert_keras.tokenizers.wordpiece import BertTokenizer
 
-MODEL_FILE = "model.onnx"
 TOP_K = 5
-# Of a call of the model; more take longer a row, as they leave the cache.
-_CALL_TOKENS = 384
-# Of one call; more do not help a short text.
-_MOST_CORES = 4
-# A property of int8 models. Without it the quantizer advises, on every run, to simplify the graph first.
-QUANTIZED = "onnx.quant.pre_process", "onnxruntime.quant"
+# Of a call of the model; with more a row takes longer.
+_CALL_TOKENS = 512
 # Inputs of the graph, and the names here.
 _NAMES = {"input_ids": "input_ids", "attention_mask": "input_mask", "token_type_ids": "segment_ids"}
 _TEXT, _PAIR = ("text",), ("text", "text_pair")
@@ -58,40 +52,33 @@ class Signature:
 
 
 class OnnxModel:
-    """A folder with `model.onnx`, ready for requests. Thread-safe.
+    """A folder with `model.onnx` or its int8 form, ready for requests. Thread-safe.
 
     Args:
-        directory: a folder of `bert-tfx convert --to onnx`, or a pushed one with `export.engine=onnxruntime`.
-        cores: of a call that finds no other under way; others have one each.
+        directory: a folder of `bert-tfx convert --to onnx`, or a pushed one with `export.engine=openvino`.
+        cores: calls at a time, each on a core of its own.
+        call_cores: at most so many compute a call that finds no other under way; with 1 answers do not depend on that.
 
     Raises:
-        InputError: a file is missing or damaged.
+        InputError: a file is missing or damaged, or was quantized by an earlier release.
 
     Attributes:
+        task: a task model's, or None.
+        vocabulary: object [V], the tokens' bytes.
         signatures: by name; `serving_default` is a task model's task, else fill_mask or encode.
-        rounds_by_call: int8: a row's answer depends on the other rows of its call.
     """
 
-    def __init__(self, directory: str, cores: int = 1):
+    def __init__(self, directory: str, cores: int = 1, call_cores: int = 4):
         fields = files.read_json(os.path.join(directory, CONFIG_FILE))
         self._embedding = EmbeddingSettings(**fields.get(EMBEDDING_FIELD, {}))
         self._tokenizer = read_tokenizer(directory)
-        self._vocabulary, self._token_texts = (
+        self.vocabulary, self._token_texts = (
             np.array([text.encode() for text in texts], object)
             for texts in (self._tokenizer.vocabulary, self._tokenizer.token_texts)
         )
-        path = os.path.join(directory, MODEL_FILE)
-        self._session, cores = _session(path, 1), min(cores, _MOST_CORES)
-        # For a call that finds no other under way: on two cores 0.7 of the time. The weights are in memory twice.
-        self._on_all_cores = _session(path, cores) if cores > 1 else self._session
-        self._calls, self._lock = 0, threading.Lock()
-        # Of calls of many rows.
+        self.network = Network(directory, cores, call_cores)
+        self._outputs = self.network.outputs
         self._pool = ThreadPoolExecutor(cores)
-        self.rounds_by_call = QUANTIZED[0] in self._session.get_modelmeta().custom_metadata_map
-        self._inputs = [value.name for value in self._session.get_inputs()]
-        self._outputs = {value.name for value in self._session.get_outputs()}
-        self._run_options = onnxruntime.RunOptions()
-        self._run_options.only_execute_path_to_fetches = True
         self._is_causal = fields.get("causal", False)
         self.task = task = None
         if os.path.exists(os.path.join(directory, TASK_SPEC_FILE)):
@@ -121,8 +108,8 @@ class OnnxModel:
         if "seq_relationship_logits" in self._outputs:
             next_: Tensors = {"is_next": (np.float32, (-1,))}
             signatures["next_sentence"] = Signature(_strings(_PAIR), next_, self._next_sentence)
-        logits: list[Any] = next((value.shape for value in self._session.get_outputs() if value.name == "logits"), [])
-        if len(logits) == 3 and logits[2] == len(self._vocabulary) and not self._is_causal:
+        logits = self._outputs.get("logits", ())
+        if len(logits) == 3 and logits[2] == len(self.vocabulary) and not self._is_causal:
             filled: Tensors = {"tokens": (object, (-1, -1, TOP_K)), "scores": (np.float32, (-1, -1, TOP_K))}
             signatures = {"fill_mask": Signature(_strings(_TEXT), filled, self._fill_mask), **signatures}
         return {"serving_default": next(iter(signatures.values())), **signatures}
@@ -155,22 +142,12 @@ class OnnxModel:
         """Outputs for the encoder's inputs int32 [B, ..., T]; with `at` bool [B, T] those of its places, [K, ...]."""
         calls = like_lengths(arrays["input_mask"], tokens=_CALL_TOKENS)
 
-        def run(rows: np.ndarray, length: int, session: Any = self._session) -> list[np.ndarray]:
-            feed = {name: arrays[_NAMES[name]][rows, ..., :length].astype(np.int64) for name in self._inputs}
-            outputs = session.run(names, feed, self._run_options)
+        def run(rows: np.ndarray, length: int) -> list[np.ndarray]:
+            feed = {name: arrays[_NAMES[name]][rows, ..., :length].astype(np.int64) for name in self.network.inputs}
+            outputs = self.network.compute(feed, names)
             return outputs if at is None else [output[at[rows, :length]] for output in outputs]
 
-        if len(calls) > 1:
-            parts = list(self._pool.map(run, *zip(*calls, strict=True)))
-        else:
-            with self._lock:
-                self._calls += 1
-                session = self._session if self._calls > 1 else self._on_all_cores
-            try:
-                parts = [run(*calls[0], session)]
-            finally:
-                with self._lock:
-                    self._calls -= 1
+        parts = list(self._pool.map(run, *zip(*calls, strict=True))) if len(calls) > 1 else [run(*calls[0])]
         return [joined(output, calls, at) for output in zip(*parts, strict=True)]
 
     def _pack(self, *texts: np.ndarray, most: int = 0) -> Arrays:
@@ -186,7 +163,7 @@ class OnnxModel:
         pooled = ["pooler_output"] if "pooler_output" in self._outputs else []
         names = ("sequence_output", "pooled_output")
         outputs = dict(zip(names, self._run(packed, "last_hidden_state", *pooled), strict=False))
-        return {**outputs, "tokens": self._vocabulary[packed["input_ids"]]}
+        return {**outputs, "tokens": self.vocabulary[packed["input_ids"]]}
 
     def _embed(self, text: np.ndarray) -> Arrays:
         packed = self._pack(text, most=self._embedding.max_seq_length)
@@ -276,14 +253,6 @@ class OnnxModel:
         tagged["tags"][row, word] = _bytes(task.labels)[np.argmax(odds, axis=1)]
         tagged["scores"][row, word] = odds.max(axis=1)
         return tagged
-
-
-def _session(path: str, threads: int) -> onnxruntime.InferenceSession:
-    options = onnxruntime.SessionOptions()
-    # Clients, and calls of other threads, use the same cores.
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    options.intra_op_num_threads = threads
-    return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
 
 
 def _words(text: str) -> list[tuple[str, int, int]]:

@@ -1,24 +1,23 @@
-"""A folder that ONNX Runtime and other engines load: `model.onnx` (`graph`), `tokenizer.json`, configuration.
+"""A folder that `bert-tfx serve` and other engines load: `model.onnx` (`graph`), `tokenizer.json`, configuration.
 
-`bert-tfx serve --engine onnxruntime` serves it; it reads this project's own vocabulary files, which are there, too.
+In int8 it has OpenVINO's own files in place of `model.onnx` (`int8`). The server reads this project's own vocabulary
+files, which are there, too.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import onnx
-from onnxruntime.quantization import QuantType, quantize_dynamic
 
 from bert_keras import files
 from bert_keras.convert.architecture import backbone_of
 from bert_keras.convert.model_folder import ModelFolder, Written
-from bert_keras.convert.onnx.answers import MODEL_FILE as MODEL_FILE
-from bert_keras.convert.onnx.answers import QUANTIZED
 from bert_keras.convert.onnx.graph import OPSET, onnx_model
+from bert_keras.convert.onnx.network import BFLOAT16, MODEL_FILE
 from bert_keras.errors import InputError
 from bert_keras.models.config import Part
 from bert_keras.saved_model.settings import (
@@ -44,36 +43,35 @@ def write_graph(
     tokenizer: Any,
     directory: str,
     embedding: EmbeddingSettings,
-    quantize: str,
     untrained: Collection[Part] = (),
+    precision: str = "float32",
 ) -> None:
     """Write `model.onnx` and `tokenizer.json`.
 
     Args:
-        quantize: `none`, or `int8`: the encoder's and the task head's products have 8-bit weights, one scale a column,
-            and inputs that are rounded to 8 bits, one scale a call (ONNX Runtime's dynamic quantisation). Weights have
-            7 of them: with 8, processors without VNNI would compute other sums.
+        precision: of the computation by OpenVINO; with `mixed_bfloat16` as `ExportSettings` says. Weights are float32.
 
     Raises:
         InputError: the model has LSTMs.
     """
-    path = os.path.join(directory, MODEL_FILE)
     proto = onnx_model(model, embedding, untrained)
-    if quantize == "int8":
-        onnx.helper.set_model_props(proto, dict([QUANTIZED]))
-    onnx.save(proto, path)
-    if quantize == "int8":
-        settings = {"op_types_to_quantize": ["MatMul"], "per_channel": True, "reduce_range": True}
-        constants = {"MatMulConstBOnly": True}
-        quantize_dynamic(path, path, weight_type=QuantType.QInt8, extra_options=constants, **settings)
+    if precision != "float32":
+        onnx.helper.set_model_props(proto, {BFLOAT16: "true"})
+    onnx.save(proto, os.path.join(directory, MODEL_FILE))
     fast_tokenizer(tokenizer).save(os.path.join(directory, FAST_TOKENIZER_FILE))
 
 
-def write_onnx(folder: ModelFolder, directory: str, quantize: str) -> Written:
-    """Write a new folder: `write_graph`, this project's configuration and vocabulary, and the task of a task model.
+def write_onnx(
+    folder: ModelFolder, directory: str, quantize: str, calibration: Sequence[Mapping[str, Any]] = ()
+) -> Written:
+    """Write a new folder: the graph, this project's configuration and vocabulary, and the task of a task model.
+
+    Args:
+        quantize: `none`, or `int8`.
+        calibration: int8: rows (`bert_keras.convert.onnx.int8.quantize_folder`).
 
     Raises:
-        InputError: as in `write_graph`; there is no vocabulary, or it is another model's. Nothing is written.
+        InputError: as in `write_graph` and `quantize_folder`; there is no vocabulary, or it is another model's. Nothing is written.
     """
     tokenizer, backbone = folder.tokenizer, backbone_of(folder.model)
     if tokenizer is None:
@@ -85,11 +83,15 @@ def write_onnx(folder: ModelFolder, directory: str, quantize: str) -> Written:
     if backbone.embedding_size != backbone.config.of_width().hidden_size:
         fields["embedding_size"] = backbone.embedding_size
     with files.staged(directory) as temporary:
-        write_graph(folder.model, tokenizer, temporary, folder.embedding, quantize, folder.untrained)
+        write_graph(folder.model, tokenizer, temporary, folder.embedding, folder.untrained)
         files.write_text(temporary, CONFIG_FILE, backbone.config.to_json(**fields))
         files.write_json(temporary, VOCABULARY_SPEC_FILE, vocabulary_spec(tokenizer))
         write_vocabulary(temporary, tokenizer)
         if folder.task and folder.settings:
             files.write_text(temporary, TASK_SPEC_FILE, TaskSpec(folder.task, counts={}).to_json())
             files.write_json(temporary, TASK_SETTINGS_FILE, dataclasses.asdict(folder.settings))
-    return Written(remarks=(f"opset {OPSET}" + (", int8" if quantize == "int8" else ""),))
+        if quantize == "none":
+            return Written(remarks=(f"opset {OPSET}",))
+        from bert_keras.convert.onnx.int8 import quantize_folder  # a server needs no NNCF
+
+        return Written(remarks=(quantize_folder(temporary, calibration),))
