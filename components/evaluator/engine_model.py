@@ -42,7 +42,7 @@ class EngineModel:
     """The signature `evaluate` of a folder with such a graph, as TFMA calls it."""
 
     def __init__(self, directory: str):
-        from bert_keras.convert.onnx.answers import OnnxModel
+        from bert_keras.convert.onnx.answers import OnnxModel, encoded
 
         model = OnnxModel(directory)
         signature, several = model.signatures["serving_default"], model.task and model.task.kind == "multi_label"
@@ -50,7 +50,7 @@ class EngineModel:
 
         def answers(examples: np.ndarray) -> list[np.ndarray]:
             rows = list(read_rows(examples.tolist()))
-            inputs = [np.array([_encoded(row.inputs[name]) for row in rows], object) for name in signature.inputs]
+            inputs = [np.array([encoded(row.inputs[name]) for row in rows], object) for name in signature.inputs]
             outputs = signature.answer(*inputs)
             if several:
                 pairs = zip(outputs["labels"], outputs["scores"], strict=True)
@@ -72,8 +72,3 @@ class EngineModel:
 
         spec = tf.TensorSpec([None], tf.string, "examples")
         self.signatures = {_EVALUATE: tf.function(evaluate, autograph=False).get_concrete_function(examples=spec)}
-
-
-def _encoded(value: str | tuple[str, ...]) -> Any:
-    """The bytes of an input of a row."""
-    return value.encode() if isinstance(value, str) else [text.encode() for text in value]

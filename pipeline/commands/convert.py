@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import os
 from enum import Enum
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -13,6 +14,9 @@ from bert_keras.errors import InputError
 
 if TYPE_CHECKING:
     from bert_keras.convert.model_folder import ModelFolder, Written
+
+# Rows of a calibration file that are read; some hundred of them are used.
+_MOST_ROWS = 10_000
 
 
 class ModelFormat(str, Enum):
@@ -43,7 +47,13 @@ def convert(
     ] = None,
     quantize: Annotated[
         Literal["none", "int8"] | None,
-        typer.Option(help="onnx: int8 multiplies 8-bit integers."),
+        typer.Option(help="onnx: int8 multiplies 8-bit integers, and only `bert-tfx serve` and `apply` read it."),
+    ] = None,
+    calibration: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE", help="int8: some hundred texts like those to be answered, in a form and columns of `apply`."
+        ),
     ] = None,
     task: Annotated[
         str | None,
@@ -68,6 +78,8 @@ def convert(
     is_onnx = to is ModelFormat.ONNX
     if from_ is ModelFormat.ONNX or (quantize and not is_onnx):
         raise InputError("onnx is written, not read, and only onnx is quantized: --to onnx, with or without --quantize")
+    if (quantize == "int8") != bool(calibration):
+        raise InputError("--quantize int8 and --calibration FILE, some hundred texts as a column `text`, go together")
     folder = read_folder(source, cased, from_.value)
     if folder.head_left_out:
         format_ = "hf" if is_onnx else to.value
@@ -85,7 +97,7 @@ def convert(
     if (to in (ModelFormat.TF1, ModelFormat.KERAS_HUB)) or (is_contrastive and not is_onnx):
         folder = folder.without_task()
     folder = dataclasses.replace(folder, embedding=embedding)
-    written = _write_onnx(folder, target, quantize or "none") if is_onnx else export(folder, target, to.value)
+    written = _write_onnx(folder, target, calibration) if is_onnx else export(folder, target, to.value)
     # Parts without weights are not written as ONNX.
     untrained = [] if is_onnx else [*folder.untrained, *written.untrained]
     notes = [f"NOT in {source}, untrained: {', '.join(untrained)}"] if untrained else []
@@ -103,9 +115,30 @@ def convert(
     typer.echo("; ".join([f"{target}: {shape}", *notes, *folder.remarks, *written.remarks]))
 
 
-def _write_onnx(folder: ModelFolder, target: str, quantize: str) -> Written:
+def _write_onnx(folder: ModelFolder, target: str, calibration: str | None) -> Written:
     try:
         from bert_keras.convert.onnx.folder import write_onnx
     except ImportError as error:
         raise InputError(f"--to onnx needs the packages of the extra `onnx` ({error}): make setup") from error
-    return write_onnx(folder, target, quantize)
+    if calibration is None:
+        return write_onnx(folder, target, "none")
+    return write_onnx(folder, target, "int8", _rows(calibration, folder))
+
+
+def _rows(path: str, folder: ModelFolder) -> list[dict[str, Any]]:
+    """The first rows of a file, with the inputs of the folder's task."""
+    from bert_keras.convert.onnx.answers import input_names
+    from components.corpus_gen.inputs import list_files
+    from pipeline.apply.rows import plan, read_rows
+
+    names, rows = input_names(folder.task), list[dict[str, Any]]()
+    ranges = plan(list_files([path], "--calibration"))
+    for number, values in itertools.islice(
+        (row for units in ranges for unit in units for row in read_rows(unit, names)), _MOST_ROWS
+    ):
+        if isinstance(values, dict) and all(isinstance(values.get(name), str | list) for name in names):
+            rows.append({name: values[name] for name in names})
+        elif values is not None:
+            reason = f"has no {' and '.join(names)}" if isinstance(values, dict) else values
+            raise InputError(f"{path}, row {number}: {reason}; correct it")
+    return rows

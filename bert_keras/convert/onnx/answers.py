@@ -115,7 +115,7 @@ class OnnxModel:
         return {"serving_default": next(iter(signatures.values())), **signatures}
 
     def _of_task(self, task: Task) -> Signature:
-        texts, labels = _strings(_PAIR if task.pair else _TEXT), len(task.labels)
+        texts, labels = _strings(input_names(task)), len(task.labels)
         number, whole, string = np.float32, np.int64, object
         choices: Tensors = {**_strings(_TEXT), "choices": (string, (-1, -1))}
         by_word = {"words": string, "tags": string, "scores": number, "starts": whole, "ends": whole}
@@ -131,7 +131,7 @@ class OnnxModel:
             "tagging": (self._tag, texts, {name: (type_, (-1, -1)) for name, type_ in by_word.items()}),
             "span": (
                 self._find_span,
-                _strings(("question", "context")),
+                texts,
                 {"answer": (string, (-1,)), **{name: (type_, (-1,)) for name, type_ in by_row.items()}},
             ),
         }
@@ -253,6 +253,19 @@ class OnnxModel:
         tagged["tags"][row, word] = _bytes(task.labels)[np.argmax(odds, axis=1)]
         tagged["scores"][row, word] = odds.max(axis=1)
         return tagged
+
+
+def encoded(value: str | Sequence[str]) -> Any:
+    """The bytes of a text, or of texts, as a signature takes them."""
+    return value.encode() if isinstance(value, str) else [text.encode() for text in value]
+
+
+def input_names(task: Task | None) -> tuple[str, ...]:
+    """The inputs of a task's signature; of a pre-trained model `text`."""
+    if task is None or task.contrastive:
+        return _TEXT
+    special = {"span": ("question", "context"), "multiple_choice": ("text", "choices")}
+    return special.get(task.kind, _PAIR if task.pair else _TEXT)
 
 
 def _words(text: str) -> list[tuple[str, int, int]]:

@@ -71,7 +71,8 @@ def write_onnx(
         calibration: int8: rows (`bert_keras.convert.onnx.int8.quantize_folder`).
 
     Raises:
-        InputError: as in `write_graph` and `quantize_folder`; there is no vocabulary, or it is another model's. Nothing is written.
+        InputError: as in `write_graph` and `quantize_folder`; there is no vocabulary, or it is another model's. Nothing
+            is written.
     """
     tokenizer, backbone = folder.tokenizer, backbone_of(folder.model)
     if tokenizer is None:

@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import io
 import json
+import logging
 import os
 import random
 from collections.abc import Mapping, Sequence
@@ -20,7 +21,7 @@ import nncf
 import numpy as np
 import openvino
 
-from bert_keras.convert.onnx.answers import OnnxModel
+from bert_keras.convert.onnx.answers import OnnxModel, encoded
 from bert_keras.convert.onnx.network import INT8_FILE, MODEL_FILE, Network
 from bert_keras.errors import InputError
 
@@ -38,11 +39,6 @@ class _Recorder(Network):
     def compute(self, feed: Mapping[str, np.ndarray], names: tuple[str, ...]) -> list[np.ndarray]:
         self.feeds.append(feed)
         return super().compute(feed, names)
-
-
-def encoded(value: str | Sequence[str]) -> Any:
-    """The bytes of a text, or of texts, as a signature takes them."""
-    return value.encode() if isinstance(value, str) else [text.encode() for text in value]
 
 
 def quantize_folder(directory: str, rows: Sequence[Mapping[str, Any]]) -> str:
@@ -75,6 +71,7 @@ def quantize_folder(directory: str, rows: Sequence[Mapping[str, Any]]) -> str:
         for op in graph.get_ops()
         if op.get_type_name() == "MatMul" and op.get_output_partial_shape(0)[-1] == len(model.vocabulary)
     ]
+    nncf.set_log_level(logging.ERROR)
     with contextlib.redirect_stdout(io.StringIO()):  # bars of progress
         quantized = nncf.quantize(
             graph,
@@ -84,7 +81,7 @@ def quantize_folder(directory: str, rows: Sequence[Mapping[str, Any]]) -> str:
             subset_size=len(recorder.feeds),
             ignored_scope=nncf.IgnoredScope(types=["Gather"], names=vocabulary, validate=False),
         )
-    # Names that the libraries count up in a process, and settings with versions.
+    # The libraries name operations by counters of the process.
     for number, op in enumerate(quantized.get_ordered_ops()):
         op.set_friendly_name(f"{op.get_type_name()}_{number}")
     digest = hashlib.sha256(json.dumps(chosen, sort_keys=True).encode()).hexdigest()

@@ -188,9 +188,22 @@ HARMLESS = {
         "keras",
         "keras_hub",
         "ml_dtypes",
+        "nncf",
         "numpy",
     ),
-    *("onnx", "onnxruntime", "psutil", "pydantic", "rich", "safetensors", "scipy", "seqeval", "sklearn", "tensorboard"),
+    *(
+        "nncf",
+        "onnx",
+        "openvino",
+        "psutil",
+        "pydantic",
+        "rich",
+        "safetensors",
+        "scipy",
+        "seqeval",
+        "sklearn",
+        "tensorboard",
+    ),
     *("tensorflow", "tensorflow_metadata", "tensorflow_serving", "tensorflow_text", "tfx", "typing_extensions", "yaml"),
 }
 

@@ -1,4 +1,4 @@
-"""ONNX Runtime answers raw text as the SavedModel's signatures do: every task type, both tokenizers, the server."""
+"""OpenVINO answers raw text as the SavedModel's signatures do: every task type, both tokenizers, the server."""
 
 import dataclasses
 import json

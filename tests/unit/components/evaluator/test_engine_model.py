@@ -1,4 +1,4 @@
-"""The quality gate asks ONNX Runtime where `model.onnx` is: a good model passes, int8 that loses too much does not."""
+"""The quality gate asks OpenVINO where its graph is: a good model passes, int8 that loses too much does not."""
 
 import dataclasses
 import itertools
@@ -100,7 +100,8 @@ def test_the_gate_judges_what_the_engine_answers(trained, quantize, is_blessed, 
     float32, golds = trained
     judged_model = saved(Nonsense(), tmp_path / "model")
     serving = str(tmp_path / "model" / "Format-Serving")
-    write_onnx(ModelFolder.in_memory(float32, TOKENIZER, task=TASK, settings=SETTINGS), serving, quantize)
+    folder = ModelFolder.in_memory(float32, TOKENIZER, task=TASK, settings=SETTINGS)
+    write_onnx(folder, serving, quantize, [{"text": text} for text in TEXTS])
     rows = (
         TaskRow(str(at), {"text": text}, gold.decode())
         for at, (text, gold) in enumerate(zip(TEXTS, golds, strict=True))

@@ -1,0 +1,117 @@
+"""int8 by NNCF: close to float32, the same bytes for the same rows, each row's answer its own, nothing sent."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import onnx
+import pytest
+from typer.testing import CliRunner
+
+from bert_keras.convert.formats import read_folder
+from bert_keras.convert.onnx.answers import OnnxModel
+from bert_keras.convert.onnx.folder import write_onnx
+from bert_keras.convert.onnx.network import INT8_FILE, MODEL_FILE
+from bert_keras.errors import InputError
+from pipeline.cli import app
+from tests.support.models import trained_bert
+
+TEXTS = [
+    *("A text.", "Another one: longer, with accents (café), 漢字 and numbers like 3.14.", "The cat sat on the mat"),
+    *("Prices of oil rose by a tenth on Monday, analysts said.", "Who wrote it?", "no", "She sells sea shells " * 6),
+]
+FILES = (INT8_FILE, INT8_FILE.replace("xml", "bin"))
+
+
+def vectors(folder, texts):
+    """The sentence vectors [B, H]."""
+    encoded = np.array([text.encode() for text in texts], object)
+    return OnnxModel(str(folder)).signatures["embed"].answer(encoded)["embedding"]
+
+
+@pytest.fixture(scope="module")
+def two_layers(tmp_path_factory):
+    """The first two layers of the trained BERT, and what the command makes of it in float32 and in int8."""
+    base = tmp_path_factory.mktemp("int8")
+    trained_bert.write_first_layers(2, base / "hf")
+    (base / "texts.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS))
+    command = ["convert", str(base / "hf"), "--from", "hf", "--to", "onnx", "--pooling", "mean"]
+    for name, options in (
+        ("float32", []),
+        ("int8", ["--quantize", "int8", "--calibration", str(base / "texts.jsonl")]),
+    ):
+        result = CliRunner().invoke(app, [*command, str(base / name), *options], catch_exceptions=False)
+        assert ("int8, calibrated on 7 rows" in result.output) == (name == "int8")
+    return base
+
+
+def test_vectors_are_close_and_independent_of_the_rows_beside_them(two_layers):
+    float32, int8 = (vectors(two_layers / name, TEXTS) for name in ("float32", "int8"))
+    cosines = (float32 * int8).sum(axis=1)
+    assert cosines.min() > 0.99 and cosines.max() < 0.99999
+    alone = np.concatenate([vectors(two_layers / "int8", [text]) for text in TEXTS])
+    np.testing.assert_allclose(alone, int8, atol=2e-3)
+
+
+def test_the_same_rows_give_the_same_bytes_which_say_how_many_they_were(two_layers, tmp_path):
+    folder = read_folder(str(two_layers / "hf"))
+    for name in ("first", "second"):
+        write_onnx(folder, str(tmp_path / name), "int8", [{"text": text} for text in TEXTS])
+    for file in FILES:
+        assert (tmp_path / "first" / file).read_bytes() == (tmp_path / "second" / file).read_bytes()
+    assert not (tmp_path / "first" / MODEL_FILE).exists()
+    assert '<rows value="7" />' in (tmp_path / "first" / INT8_FILE).read_text()
+
+
+# Run without pytest, in whose presence NNCF sends nothing anyway.
+QUANTIZE_AND_ANSWER = """
+import socket, sys
+def tried(*arguments, **options):
+    print("connection", arguments)
+    raise OSError("no network")
+for name in ("connect", "connect_ex", "sendto"):
+    setattr(socket.socket, name, tried)
+socket.getaddrinfo = socket.create_connection = tried
+from bert_keras.convert.formats import read_folder
+from bert_keras.convert.onnx.folder import write_onnx
+source, target = sys.argv[1:]
+write_onnx(read_folder(source), target, "int8", [{"text": "one"}, {"text": "two words"}])
+import numpy as np
+from bert_keras.convert.onnx.answers import OnnxModel
+print(OnnxModel(target).signatures["encode"].answer(np.array([b"one"], object))["tokens"])
+"""
+
+
+def test_quantizing_and_answering_try_no_connection(two_layers, tmp_path):
+    command = [sys.executable, "-c", QUANTIZE_AND_ANSWER, str(two_layers / "hf"), str(tmp_path / "int8")]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("CI", "NNCF"))}
+    home = tmp_path / "home"  # where the telemetry of both would write that the user agreed
+    home.mkdir()
+    done = subprocess.run(command, env={**environment, "HOME": str(home)}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["[[b'[CLS]' b'one' b'[SEP]']]"]
+    assert not list(home.rglob("*telemetry*")) and not list(home.rglob("*intel*"))
+
+
+def test_what_is_refused(two_layers, tmp_path):
+    with pytest.raises(InputError, match="int8 needs rows to calibrate on: give some hundred texts"):
+        write_onnx(read_folder(str(two_layers / "hf")), str(tmp_path / "new"), "int8")
+    assert not list((tmp_path / "new").iterdir())
+    command = ["convert", str(two_layers / "hf"), str(tmp_path / "new"), "--from", "hf", "--to", "onnx"]
+    (tmp_path / "texts.jsonl").write_text('{"text": "a"}\n{"other": "b"}\n')
+    options = ["--quantize", "int8", "--calibration", str(tmp_path / "texts.jsonl")]
+    error = CliRunner().invoke(app, [*command, *options]).exception
+    assert str(error) == f"{tmp_path / 'texts.jsonl'}, row 2: has no text; correct it"
+    # As the quantizer of ONNX Runtime, in releases before, marked its files.
+    model = onnx.load(two_layers / "float32" / MODEL_FILE)
+    onnx.helper.set_model_props(model, {"onnx.quant.pre_process": "onnxruntime.quant"})
+    shutil.copytree(two_layers / "float32", tmp_path / "before")
+    onnx.save(model, tmp_path / "before" / MODEL_FILE)
+    with pytest.raises(InputError, match=r"model\.onnx: int8 of an earlier release.*convert the model again"):
+        OnnxModel(str(tmp_path / "before"))
+    (tmp_path / "before" / MODEL_FILE).write_bytes(b"damaged")
+    with pytest.raises(InputError, match=r"model\.onnx: OpenVINO cannot read it"):
+        OnnxModel(str(tmp_path / "before"))
