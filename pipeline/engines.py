@@ -13,15 +13,13 @@ from serving.scheduling.row_load import Budget
 def engines(engine: str, budget: Budget | None = None) -> Engines:
     """Loaders of versions, by the file that selects them, for a value of `--engine`.
 
-    `budget` limits the calls of other engines than TensorFlow; None: as the server needs them.
+    `budget` limits the calls of other engines than TensorFlow, which answer whole files then; None: for the server.
     """
 
     def load(name: str, version: int, path: Path, batching: BatchingSettings | None) -> EngineServable:
         from bert_keras.convert.onnx.answers import OnnxModel
 
-        # With a budget several calls are under way, and answers must not depend on how many.
-        cores = (batching or BatchingSettings()).num_batch_threads
-        model = OnnxModel(str(path), cores, **({"call_cores": 1} if budget else {}))
+        model = OnnxModel(str(path), (batching or BatchingSettings()).num_batch_threads, whole_files=budget is not None)
         return EngineServable(name, version, path, model.signatures, batching, budget)
 
     openvino: Engines = dict.fromkeys(("openvino_model.xml", "model.onnx"), load)

@@ -83,8 +83,7 @@ def finetune(job: FinetuneJob) -> None:
     if job.export.engine == "openvino":
         from bert_keras.convert.onnx.folder import write_graph
 
-        embedding, precision = job.export.embedding, job.export.precision
-        write_graph(model, trained.tokenizer, job.output_dir, embedding, precision=precision)
+        write_graph(model, trained.tokenizer, job.output_dir, job.export.embedding, job.export.precision)
     if job.export.quantize == "int8":
         from bert_keras.convert.onnx.int8 import quantize_folder
 

@@ -117,13 +117,16 @@ def first_tokens(
     return row_tokens, row[is_inside], word[is_inside], column[is_inside]
 
 
-def like_lengths(mask: np.ndarray, tokens: int = sys.maxsize, rows: int = sys.maxsize) -> list[tuple[np.ndarray, int]]:
+def like_lengths(
+    mask: np.ndarray, tokens: int = sys.maxsize, rows: int = sys.maxsize, step: int = 1
+) -> list[tuple[np.ndarray, int]]:
     """Calls of rows of like length: the numbers of their rows, and the length of the longest.
 
     Longest rows come first. A call has at most so many `rows`, and `tokens` with padding, but at least one row.
 
     Args:
         mask: int [N, ..., T], padded on the right. Without rows there is one call.
+        step: lengths that count are multiples of it.
     """
     lengths = np.maximum(1, mask.sum(-1).reshape(len(mask), -1).max(-1, initial=0))
     width = int(np.prod(mask.shape[1:-1]))
@@ -131,7 +134,7 @@ def like_lengths(mask: np.ndarray, tokens: int = sys.maxsize, rows: int = sys.ma
     while first < len(order) or not calls:
         # The first call has the full length, so its outputs have the full shapes.
         length = int(lengths[order[first]]) if first else mask.shape[-1]
-        count = max(1, min(rows, tokens // (length * width)))
+        count = max(1, min(rows, tokens // (-(-length // step) * step * width)))
         calls.append((order[first : first + count], length))
         first += count
     return calls

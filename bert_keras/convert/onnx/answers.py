@@ -56,8 +56,7 @@ class OnnxModel:
 
     Args:
         directory: a folder of `bert-tfx convert --to onnx`, or a pushed one with `export.engine=openvino`.
-        cores: calls at a time, each on a core of its own.
-        call_cores: at most so many compute a call that finds no other under way; with 1 answers do not depend on that.
+        cores, whole_files: as of `Network`.
 
     Raises:
         InputError: a file is missing or damaged, or was quantized by an earlier release.
@@ -68,7 +67,7 @@ class OnnxModel:
         signatures: by name; `serving_default` is a task model's task, else fill_mask or encode.
     """
 
-    def __init__(self, directory: str, cores: int = 1, call_cores: int = 4):
+    def __init__(self, directory: str, cores: int = 1, whole_files: bool = False):
         fields = files.read_json(os.path.join(directory, CONFIG_FILE))
         self._embedding = EmbeddingSettings(**fields.get(EMBEDDING_FIELD, {}))
         self._tokenizer = read_tokenizer(directory)
@@ -76,7 +75,7 @@ class OnnxModel:
             np.array([text.encode() for text in texts], object)
             for texts in (self._tokenizer.vocabulary, self._tokenizer.token_texts)
         )
-        self.network = Network(directory, cores, call_cores)
+        self.network = Network(directory, cores, whole_files)
         self._outputs = self.network.outputs
         self._pool = ThreadPoolExecutor(cores)
         self._is_causal = fields.get("causal", False)
@@ -140,7 +139,7 @@ class OnnxModel:
 
     def _run(self, arrays: Mapping[str, np.ndarray], *names: str, at: np.ndarray | None = None) -> list[np.ndarray]:
         """Outputs for the encoder's inputs int32 [B, ..., T]; with `at` bool [B, T] those of its places, [K, ...]."""
-        calls = like_lengths(arrays["input_mask"], tokens=_CALL_TOKENS)
+        calls = like_lengths(arrays["input_mask"], _CALL_TOKENS, step=self.network.length_step)
 
         def run(rows: np.ndarray, length: int) -> list[np.ndarray]:
             feed = {name: arrays[_NAMES[name]][rows, ..., :length].astype(np.int64) for name in self.network.inputs}

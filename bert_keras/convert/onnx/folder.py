@@ -43,8 +43,8 @@ def write_graph(
     tokenizer: Any,
     directory: str,
     embedding: EmbeddingSettings,
+    precision: str,
     untrained: Collection[Part] = (),
-    precision: str = "float32",
 ) -> None:
     """Write `model.onnx` and `tokenizer.json`.
 
@@ -84,7 +84,7 @@ def write_onnx(
     if backbone.embedding_size != backbone.config.of_width().hidden_size:
         fields["embedding_size"] = backbone.embedding_size
     with files.staged(directory) as temporary:
-        write_graph(folder.model, tokenizer, temporary, folder.embedding, folder.untrained)
+        write_graph(folder.model, tokenizer, temporary, folder.embedding, "float32", folder.untrained)
         files.write_text(temporary, CONFIG_FILE, backbone.config.to_json(**fields))
         files.write_json(temporary, VOCABULARY_SPEC_FILE, vocabulary_spec(tokenizer))
         write_vocabulary(temporary, tokenizer)

@@ -15,8 +15,11 @@ from bert_keras.errors import InputError
 MODEL_FILE, INT8_FILE, INT8_WEIGHTS_FILE = "model.onnx", "openvino_model.xml", "openvino_model.bin"
 # Properties of `model.onnx`: to be computed in bfloat16; quantized by ONNX Runtime, in releases before OpenVINO.
 BFLOAT16, _QUANTIZED = "bfloat16", "onnx.quant.pre_process"
-# Sequences are padded to a multiple: OpenVINO prepares and caches its operations for each shape.
-_LENGTH_STEP = 8
+# Threads of one call; more do not help a short text.
+_MOST_CORES = 4
+# Sequences are padded to a multiple: OpenVINO compiles operations for each shape and keeps them (decision 54).
+# Files have calls of fewer shapes than requests.
+_LENGTH_STEP, _LENGTH_STEP_OF_FILES = 16, 8
 
 
 class Network:
@@ -24,21 +27,25 @@ class Network:
 
     Args:
         directory: the folder.
-        cores: calls at a time, each on a core of its own.
-        call_cores: at most so many compute a call that finds no other under way.
+        cores: calls at a time, each on a core of its own; a float32 call that finds no other under way uses several.
+        whole_files: the calls are those of whole files: each on one core, so that answers do not depend on the others.
 
     Raises:
         InputError: the file is damaged, or was quantized for ONNX Runtime.
 
     Attributes:
         inputs: their names.
+        length_step: sequences are padded to multiples of it.
         outputs: their shapes by name, -1 for an unknown size.
     """
 
-    def __init__(self, directory: str, cores: int, call_cores: int):
+    def __init__(self, directory: str, cores: int, whole_files: bool = False):
         int8 = os.path.join(directory, INT8_FILE)
         path = int8 if os.path.exists(int8) else os.path.join(directory, MODEL_FILE)
-        self._core, self._cores, self._call_cores = openvino.Core(), cores, min(cores, call_cores)
+        self._core, self._cores = openvino.Core(), cores
+        # Threads cost an int8 call more processor time than it has to divide.
+        self._threads = 1 if whole_files or path == int8 else min(cores, _MOST_CORES)
+        self.length_step = _LENGTH_STEP_OF_FILES if whole_files else _LENGTH_STEP
         try:
             self.model = self._core.read_model(path)
         except RuntimeError as error:
@@ -65,11 +72,11 @@ class Network:
     def compute(self, feed: Mapping[str, np.ndarray], names: tuple[str, ...]) -> list[np.ndarray]:
         """The outputs `names` for inputs int64 [B, ..., T]."""
         length = feed["input_ids"].shape[-1]
-        padding = [(0, 0)] * (feed["input_ids"].ndim - 1) + [(0, -length % _LENGTH_STEP)]
+        padding = [(0, 0)] * (feed["input_ids"].ndim - 1) + [(0, -length % self.length_step)]
         feed = {name: np.pad(value, padding) for name, value in feed.items()}
         with self._lock:
             self._calls += 1
-            graph = self._graph(names, self._call_cores if self._calls == 1 else 1)
+            graph = self._graph(names, self._threads if self._calls == 1 else 1)
         try:
             results = graph.create_infer_request().infer(feed, share_inputs=True)
         finally:

@@ -8,13 +8,14 @@ import sys
 
 import numpy as np
 import onnx
+import openvino
 import pytest
 from typer.testing import CliRunner
 
 from bert_keras.convert.formats import read_folder
 from bert_keras.convert.onnx.answers import OnnxModel
-from bert_keras.convert.onnx.folder import write_onnx
-from bert_keras.convert.onnx.network import INT8_FILE, MODEL_FILE
+from bert_keras.convert.onnx.folder import write_graph, write_onnx
+from bert_keras.convert.onnx.network import INT8_FILE, MODEL_FILE, Network
 from bert_keras.errors import InputError
 from pipeline.cli import app
 from tests.support.models import trained_bert
@@ -66,6 +67,18 @@ def test_the_same_rows_give_the_same_bytes_which_say_how_many_they_were(two_laye
     assert '<rows value="7" />' in (tmp_path / "first" / INT8_FILE).read_text()
 
 
+@pytest.mark.parametrize("precision, hint", [("float32", "f32"), ("mixed_bfloat16", "bf16")])
+def test_bfloat16_is_computed_only_if_asked_for(precision, hint, two_layers, tmp_path, monkeypatch):
+    asked = []
+    core = type("Core", (openvino.Core,), {"compile_model": lambda self, *of: asked.append(of[2])})
+    monkeypatch.setattr(openvino, "Core", core)
+    folder = read_folder(str(two_layers / "hf"))
+    write_graph(folder.model, folder.tokenizer, str(tmp_path), folder.embedding, precision)
+    with pytest.raises(AttributeError):  # nothing is compiled
+        Network(str(tmp_path), 1).compute({"input_ids": np.zeros((1, 1), np.int64)}, ("last_hidden_state",))
+    assert [settings["INFERENCE_PRECISION_HINT"] for settings in asked] == [hint]
+
+
 # Run without pytest, in whose presence NNCF sends nothing anyway.
 QUANTIZE_AND_ANSWER = """
 import socket, sys
@@ -76,7 +89,7 @@ for name in ("connect", "connect_ex", "sendto"):
     setattr(socket.socket, name, tried)
 socket.getaddrinfo = socket.create_connection = tried
 from bert_keras.convert.formats import read_folder
-from bert_keras.convert.onnx.folder import write_onnx
+from bert_keras.convert.onnx.folder import write_graph, write_onnx
 source, target = sys.argv[1:]
 write_onnx(read_folder(source), target, "int8", [{"text": "one"}, {"text": "two words"}])
 import numpy as np

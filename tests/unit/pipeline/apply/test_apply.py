@@ -8,14 +8,23 @@ import shutil
 from pathlib import Path
 
 import httpx
+import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert_keras.convert.model_folder import ModelFolder
+from bert_keras.convert.onnx import answers as onnx_answers
+from bert_keras.convert.onnx.folder import write_onnx
 from bert_keras.data.tfrecord import bytes_example, frame
 from bert_keras.errors import InputError
+from bert_keras.models.config import BertConfig
+from bert_keras.models.pretraining_heads import BertForPreTraining
+from bert_keras.saved_model.settings import EmbeddingSettings
+from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
 from pipeline.apply import handler, row_model, rows, run
+from pipeline.engines import engines
 from pipeline.examples import output_claim
-from serving.api.json_tensors import dumps
+from serving.api.json_tensors import dumps, serializable
 from serving.models.servable import SAVED_MODEL_FILE
 from serving.models.servable import GraphServable as Servable
 from serving.models.store import TENSORFLOW
@@ -24,6 +33,7 @@ from tests.support.examples.object_stores import in_memory
 from tests.support.pipeline.command_line import bert_tfx
 from tests.support.serving import toy
 
+WORDPIECE = BertTokenizer([*SPECIAL_TOKENS, *"abcdefghijklmnopqrstuvwxyz", "##c", "##d", "word"], True)
 RNG = random.Random(0)
 TEXTS = [" ".join(RNG.choices(["a", "bcd", "[MASK]", "word"], k=RNG.randint(1, 30))) + " [MASK]" for _ in range(120)]
 
@@ -200,6 +210,38 @@ class Chooser(tf.Module):
         return {"scores": tf.strings.length(text[:, tf.newaxis] + choices), "rows": tf.fill(tf.shape(text), len(text))}
 
 
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory):
+    """A folder of `convert --to onnx`."""
+    folder = tmp_path_factory.mktemp("graph")
+    network = BertForPreTraining(BertConfig(len(WORDPIECE.vocabulary), 32, 2, 2, 64, max_position_embeddings=128))
+    network.build()
+    write_onnx(ModelFolder.in_memory(network, WORDPIECE, embedding=EmbeddingSettings("mean")), str(folder), "none")
+    return folder
+
+
+@pytest.mark.parametrize("signature", ["embed", "fill_mask", "encode"])
+def test_an_engine_answers_each_row_as_alone(signature, graph, texts, tmp_path, monkeypatch):
+    """Many calls of few tokens, in threads."""
+    monkeypatch.setattr(onnx_answers, "_CALL_TOKENS", 40)
+    texts.write_text(texts.read_text() + '{"id": 120, "text": "no mask"}\n')
+    figures = apply(graph, texts, tmp_path / "out", signature=signature)
+    assert figures["bad_rows"] == (signature == "fill_mask") and figures["rows"] >= len(TEXTS)
+    servable = engines("openvino")["model.onnx"]("bert", 1, graph, None)
+    for text, row in zip(TEXTS, answers(tmp_path / "out"), strict=False):
+        outputs = servable.predict(signature, {"text": np.array([text.encode()], object)})
+        wanted = plain({key: serializable(key, value[0]) for key, value in outputs.items()})
+        assert row.keys() == wanted.keys() | {"id"}
+        for key, value in wanted.items():
+            if key == "tokens":
+                assert row[key] == value
+            else:
+                np.testing.assert_allclose(row[key], value, atol=1e-5)
+    workers = ("--direct_num_workers=2", "--direct_running_mode=multi_threading")
+    apply(graph, texts, tmp_path / "other", signature=signature, beam_args=workers)
+    assert content(tmp_path / "out") == content(tmp_path / "other")
+
+
 def plain(answers):
     return json.loads(dumps(answers))
 
@@ -252,7 +294,7 @@ def test_no_answer_at_all_is_an_error(model, texts, tmp_path):
     texts.write_text('{"text": "no mask", "id": 1}\n')
     with pytest.raises(InputError, match=r"bad_rows\.jsonl: no row could be answered"):
         apply(model, texts, tmp_path / "out")
-    with pytest.raises(InputError, match=r"no model\.onnx or saved_model\.pb, and no version"):
+    with pytest.raises(InputError, match=r"no openvino_model\.xml or model\.onnx or saved_model\.pb, and no version"):
         apply(tmp_path, texts, tmp_path / "out")
 
 
