@@ -54,10 +54,11 @@ def sides(model: str, folders: list[str], signature: str, path: str, count: int)
     texts = [json.loads(line)["text"] for line in Path(path).read_text().splitlines()]
     models = {folder: RowModel(load(find_model(folder, "auto"), "auto"), signature) for folder in (model, *folders)}
     ShardHandler.load_model = lambda self: models[self._folder_of_model]  # type: ignore[method-assign, attr-defined]
-    for number, folder in enumerate(folders):
-        vectors = np.array([row["embedding"] for row in models[folder].answers([{"text": text} for text in texts])])
-        first = vectors if not number else first
-        cosines = (vectors * first).sum(1) / np.linalg.norm(vectors, axis=1) / np.linalg.norm(first, axis=1)
+    rows = [{"text": text} for text in texts]
+    vectors = [np.array([row["embedding"] for row in models[folder].answers(rows)]) for folder in folders]  # type: ignore[index]
+    for folder, given in zip(folders, vectors, strict=True):
+        norms = np.linalg.norm(given, axis=1) * np.linalg.norm(vectors[0], axis=1)
+        cosines = (given * vectors[0]).sum(1) / norms
         print(f"{folder}: cosine to the first, mean {cosines.mean():.5f}, least {cosines.min():.5f}")
     function = tf.saved_model.load(find_model(model, "tensorflow")).signatures[signature]
     server = Server(Path(model), grpc_port=0, rest_port=0)

@@ -22,7 +22,7 @@ RunDir = Annotated[
     typer.Option("--run-dir", metavar="DIR", help="Run directory."),
 ]
 EngineName = Annotated[
-    Literal["auto", "tensorflow", "openvino"],
+    Literal["auto", "tensorflow", "openvino"] | None,
     typer.Option(
         "--engine", help="What computes; auto, the default: openvino for versions that convert --to onnx wrote."
     ),

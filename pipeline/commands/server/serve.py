@@ -26,7 +26,7 @@ def serve(
         str | None,
         typer.Option(metavar=_FILE, help="TensorFlow Serving's models.config: several models."),
     ] = None,
-    engine: EngineName = "auto",
+    engine: EngineName = None,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     grpc_port: Annotated[
         int, typer.Option(min=0, max=_LAST_PORT, help="Port of TensorFlow Serving's gRPC API; 0: any free port.")
@@ -125,7 +125,7 @@ def serve(
             ),
             limits=chosen(LimitSettings, context),
             logs=LogSettings(access_log, with_texts),
-            engines=engines(engine),
+            engines=engines(engine or "auto"),
         )
     except (ServingError, ValueError) as error:
         # Bad files and options; errors of requests are answered to the client.
