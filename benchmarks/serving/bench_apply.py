@@ -1,6 +1,10 @@
 """Texts a core-second: `bert-tfx apply`, the embedded server and a plain loop, with one model in one process.
 
-    python -m benchmarks.serving.bench_apply MODEL TEXTS.jsonl --signature embed --texts 2048 --rounds 3
+    python -m benchmarks.serving.bench_apply MODEL TEXTS.jsonl --signature embed --texts 2048 --rounds 3 \\
+        --engine-folder FLOAT32 --engine-folder INT8
+
+MODEL is a SavedModel. Of folders of `convert --to onnx` only `apply` is measured, with the cosine of `embedding` to the
+first one's.
 
 CPU seconds of this process from the kernel, models loaded before; the server's clients run in another one. Sides take
 turns.
@@ -9,6 +13,7 @@ turns.
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import statistics
 import subprocess
@@ -37,27 +42,41 @@ def ask(address: str, signature: str, path: str) -> None:
         list(pool.map(lambda request: client.predict({"text": request}, signature), requests))
 
 
-def sides(model: str, signature: str, path: str, count: int) -> dict[str, Callable[[], int]]:
+def sides(model: str, folders: list[str], signature: str, path: str, count: int) -> dict[str, Callable[[], int]]:
     """Each side by name: answers all texts of the file, or fewer, and returns how many."""
     import tensorflow as tf
 
     from pipeline.apply.handler import ShardHandler
-    from pipeline.apply.row_model import RowModel, find_model
+    from pipeline.apply.row_model import RowModel, find_model, load
     from pipeline.apply.run import apply
     from serving.server import Server
 
     texts = [json.loads(line)["text"] for line in Path(path).read_text().splitlines()]
-    loaded = RowModel(find_model(model), signature)
-    ShardHandler.load_model = lambda self: loaded  # type: ignore[method-assign]
-    function = tf.saved_model.load(find_model(model)).signatures[signature]
+    models = {folder: RowModel(load(find_model(folder, "auto"), "auto"), signature) for folder in (model, *folders)}
+    ShardHandler.load_model = lambda self: models[self._folder_of_model]  # type: ignore[method-assign, attr-defined]
+    rows = [{"text": text} for text in texts]
+    vectors = [np.array([row["embedding"] for row in models[folder].answers(rows)]) for folder in folders]  # type: ignore[index]
+    for folder, given in zip(folders, vectors, strict=True):
+        norms = np.linalg.norm(given, axis=1) * np.linalg.norm(vectors[0], axis=1)
+        cosines = (given * vectors[0]).sum(1) / norms
+        print(f"{folder}: cosine to the first, mean {cosines.mean():.5f}, least {cosines.min():.5f}")
+    function = tf.saved_model.load(find_model(model, "tensorflow")).signatures[signature]
     server = Server(Path(model), grpc_port=0, rest_port=0)
     server.start()
     assert server.wait_until_available(600)
 
-    def applied(*beam_args: str) -> int:
+    def applied(*beam_args: str, folder: str = model) -> int:
+        ShardHandler._folder_of_model = folder  # type: ignore[attr-defined]
         with tempfile.TemporaryDirectory() as output:
             figures = apply(
-                model, [path], f"{output}/out", signature=signature, columns=[], keep=[], beam_args=beam_args
+                folder,
+                [path],
+                f"{output}/out",
+                signature=signature,
+                engine="auto",
+                columns=[],
+                keep=[],
+                beam_args=beam_args,
             )
         return figures["rows"]
 
@@ -74,6 +93,7 @@ def sides(model: str, signature: str, path: str, count: int) -> dict[str, Callab
 
     return {
         "apply, one worker": applied,
+        **{f"apply, {folder}": functools.partial(applied, folder=folder) for folder in folders},
         "apply, two workers": lambda: applied("--direct_num_workers=2", "--direct_running_mode=multi_threading"),
         f"server, {CLIENTS} clients of {ROWS} texts": served,
         "loop over single texts": lambda: looped(count // _FEWER, 1),
@@ -86,6 +106,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("model")
     parser.add_argument("path")
+    parser.add_argument("--engine-folder", action="append", default=[])
     parser.add_argument("--signature", default="serving_default")
     parser.add_argument("--texts", type=int, default=2048)
     parser.add_argument("--rounds", type=int, default=3)
@@ -98,7 +119,7 @@ def main() -> None:
         path = f"{folder}/texts.jsonl"
         lines = Path(args.path).read_text().splitlines(keepends=True)[: args.texts]
         Path(path).write_text("".join(lines))
-        contestants = sides(args.model, args.signature, path, len(lines))
+        contestants = sides(args.model, args.engine_folder, args.signature, path, len(lines))
         rates: dict[str, list[float]] = {name: [] for name in contestants}
         for turn in range(args.rounds + 1):
             for name, run in contestants.items():

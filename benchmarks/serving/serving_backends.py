@@ -80,7 +80,7 @@ def score_task() -> Any:  # made known to the engine, which looks it up by its n
 
 def start_ours(side: str, folder: Path) -> dict[str, int]:
     """Start the embedded server, as `bert-tfx serve` does; return its ports."""
-    from pipeline.commands.server.serve import engines
+    from pipeline.engines import engines
     from serving.scheduling.batching_parameters import BatchingSettings
     from serving.server import Server
 

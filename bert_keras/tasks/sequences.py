@@ -14,7 +14,9 @@ Shapes: N sequences, T tokens.
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -113,6 +115,44 @@ def first_tokens(
     is_inside = (word_tokens.lengths > 0) & ((number < head[row]) | (number >= head[row] + cut))
     column = 1 + number - np.where(number < head[row], 0, cut)
     return row_tokens, row[is_inside], word[is_inside], column[is_inside]
+
+
+def like_lengths(
+    mask: np.ndarray, tokens: int = sys.maxsize, rows: int = sys.maxsize, step: int = 1
+) -> list[tuple[np.ndarray, int]]:
+    """Calls of rows of like length: the numbers of their rows, and the length of the longest.
+
+    Longest rows come first. A call has at most so many `rows`, and `tokens` with padding, but at least one row.
+
+    Args:
+        mask: int [N, ..., T], padded on the right. Without rows there is one call.
+        step: lengths that count are multiples of it.
+    """
+    lengths = np.maximum(1, mask.sum(-1).reshape(len(mask), -1).max(-1, initial=0))
+    width = int(np.prod(mask.shape[1:-1]))
+    order, calls, first = np.argsort(-lengths, kind="stable"), [], 0
+    while first < len(order) or not calls:
+        # The first call has the full length, so its outputs have the full shapes.
+        length = int(lengths[order[first]]) if first else mask.shape[-1]
+        count = max(1, min(rows, tokens // (-(-length // step) * step * width)))
+        calls.append((order[first : first + count], length))
+        first += count
+    return calls
+
+
+def joined(parts: Sequence[np.ndarray], calls: Sequence[tuple[np.ndarray, int]], at: np.ndarray | None = None) -> Any:
+    """The outputs of `like_lengths`'s calls in the order of the rows, 0 beyond a call's length.
+
+    With `at` bool [N, T] parts are the outputs of its places in their call, and the result is those of all places.
+    """
+    if at is not None:
+        number = np.cumsum(at).reshape(at.shape) - 1
+        places = [number[rows, :length][at[rows, :length]] for rows, length in calls]
+        return np.concatenate(parts)[np.argsort(np.concatenate(places))]
+    whole = np.zeros((sum(map(len, parts)), *parts[0].shape[1:]), parts[0].dtype)
+    for (rows, _), part in zip(calls, parts, strict=True):
+        whole[(rows, *(slice(size) for size in part.shape[1:]))] = part
+    return whole
 
 
 def _build(segments: list[tuple[list[TokenRuns], int]], tokenizer: Tokenizer) -> dict[str, np.ndarray]:

@@ -13,6 +13,7 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import orjson
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.ml.inference.base import ModelHandler
 
@@ -20,12 +21,12 @@ from bert_keras.files import json_text
 from components.corpus_gen.readers import ReadUnit
 from components.io.shards import whole_file, write_json
 from components.task_example_gen.readers.records import RowError
-from pipeline.apply.row_model import RowModel
+from pipeline.apply.row_model import RowModel, load
 from pipeline.apply.rows import read_rows
-from serving.api.json_tensors import text_value
+from serving.api.json_tensors import dumps, text_value
 
-# Rows sorted by length before they are batched: 32 batches. And their characters, for bounded memory.
-WINDOW_ROWS, WINDOW_CHARACTERS = 1024, 1 << 22
+# Rows sorted by length before they are batched, and their characters, for bounded memory.
+WINDOW_ROWS, WINDOW_CHARACTERS = 2048, 1 << 22
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,10 +34,11 @@ class ApplyJob:
     """A signature of a model, and the columns it is applied to.
 
     Of several `columns` an input is the list of their values; `keep` are columns that are copied to the answers, by
-    their names there. `model` and `output_dir` are local or in a store.
+    their names there. `model` and `output_dir` are local or in a store; `engine` is as in `pipeline.engines`.
     """
 
     model: str
+    engine: str
     signature: str
     columns: Mapping[str, Sequence[str]]
     keep: Mapping[str, str]
@@ -72,7 +74,7 @@ class ShardHandler(ModelHandler[tuple[int, list[ReadUnit]], int, RowModel]):
         self._job = job
 
     def load_model(self) -> RowModel:
-        return RowModel(self._job.model, self._job.signature)
+        return RowModel(load(self._job.model, self._job.engine), self._job.signature)
 
     def run_inference(
         self,
@@ -92,7 +94,7 @@ class ShardHandler(ModelHandler[tuple[int, list[ReadUnit]], int, RowModel]):
         with whole_file(self._job.shard(index), self._job.work_dir) as file:
             for window in _windows(self._read(units, tally)):
                 for row, answer in zip(window, model.answers([row.inputs for row in window]), strict=True):
-                    line = answer if isinstance(answer, str) else _line({**row.kept, **answer})
+                    line = answer if isinstance(answer, str) else _line(row.kept, answer)
                     if isinstance(line, bytes):
                         file.write(line)
                         rows += 1
@@ -148,12 +150,13 @@ def _windows(rows: Iterable[_InputRow]) -> Iterator[list[_InputRow]]:
         yield window
 
 
-def _line(values: Mapping[str, Any]) -> bytes | str:
+def _line(kept: Mapping[str, Any], answer: Mapping[str, Any]) -> bytes | str:
     """A line of JSON, or the reason why there is none."""
     try:
-        return (json_text(values, ensure_ascii=False, default=_plain) + "\n").encode()
+        columns = {name: json_text(value, ensure_ascii=False, default=_plain).encode() for name, value in kept.items()}
     except UnicodeEncodeError:
         return "a kept column holds half of a surrogate pair"
+    return dumps({**{name: orjson.Fragment(text) for name, text in columns.items()}, **answer}) + b"\n"
 
 
 def _plain(value: object) -> Any:

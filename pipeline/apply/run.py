@@ -50,6 +50,7 @@ def apply(
     output_dir: str,
     *,
     signature: str,
+    engine: str,
     columns: Sequence[str],
     keep: Sequence[str],
     beam_args: Sequence[str],
@@ -58,7 +59,8 @@ def apply(
     """Answer all rows of the files; return the figures that the command prints.
 
     Args:
-        model: folder of a SavedModel, or of its versions.
+        model: folder of a model, or of its versions.
+        engine: as in `pipeline.engines`.
         patterns: files, folders or globs.
         columns: INPUT=COLUMN for inputs whose column has another name; several for an input make a list.
         keep: columns to copy; NAME=COLUMN copies under another name.
@@ -69,12 +71,13 @@ def apply(
     output_dir = output_dir.rstrip("/")
     # Beam sets these options when a pipeline is made, but file systems are used before the first one.
     FileSystems.set_options(beam_options(beam_args))
-    model = find_model(model)
+    model = find_model(model, engine)
     files = list_files(patterns, "--input")
     ranges = plan(files)
-    job = _job(model, signature, columns, keep, output_dir, len(ranges))
+    job = _job(model, engine, signature, columns, keep, output_dir, len(ranges))
     identity = {
         "signature": signature,
+        "engine": engine,
         "columns": {name: list(many) for name, many in job.columns.items()},
         "keep": dict(job.keep),
         "input": fingerprint(files),
@@ -111,9 +114,9 @@ def apply(
 
 
 def _job(
-    model: str, signature: str, columns: Sequence[str], keep: Sequence[str], output_dir: str, ranges: int
+    model: str, engine: str, signature: str, columns: Sequence[str], keep: Sequence[str], output_dir: str, ranges: int
 ) -> ApplyJob:
-    declared = read_signature(model, signature)
+    declared = read_signature(model, engine, signature)
     given: dict[str, list[str]] = {}
     for name, column in _pairs(columns, "--column"):
         if name not in declared.inputs:
@@ -126,7 +129,7 @@ def _job(
         raise InputError(f"--keep {taken[0]}: is an output's name; give --keep NAME={kept[taken[0]]} with another NAME")
     # An input with a default is read if it is named.
     inputs = {name: given.get(name, [name]) for name in sorted({*declared.inputs} - {*declared.defaults} | {*given})}
-    return ApplyJob(model, signature, inputs, kept, output_dir, ranges)
+    return ApplyJob(model, engine, signature, inputs, kept, output_dir, ranges)
 
 
 def _pairs(words: Sequence[str], option: str) -> Iterator[tuple[str, str]]:

@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from pipeline.commands.options import EngineName
+
 
 def apply(
     context: typer.Context,
@@ -20,6 +22,7 @@ def apply(
     ],
     output: Annotated[str, typer.Option(metavar="DIR", help="Folder of the answers: new, empty, or to be resumed.")],
     signature: Annotated[str, typer.Option(help="Signature to apply.")] = "serving_default",
+    engine: EngineName = None,
     column: Annotated[
         list[str] | None,
         typer.Option(
@@ -51,6 +54,7 @@ def apply(
             files,
             output,
             signature=signature,
+            engine=engine or "auto",
             columns=column or [],
             keep=keep or [],
             beam_args=context.obj or [],

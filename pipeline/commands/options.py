@@ -7,7 +7,7 @@ import functools
 import inspect
 import typing
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import typer
 
@@ -20,6 +20,12 @@ Cased = Annotated[bool | None, CASED_OPTION]
 RunDir = Annotated[
     str,
     typer.Option("--run-dir", metavar="DIR", help="Run directory."),
+]
+EngineName = Annotated[
+    Literal["auto", "tensorflow", "openvino"] | None,
+    typer.Option(
+        "--engine", help="What computes; auto, the default: openvino for versions that convert --to onnx wrote."
+    ),
 ]
 DEFAULT_RUN_DIR = "runs/demo"
 _Settings = TypeVar("_Settings")

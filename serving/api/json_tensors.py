@@ -196,15 +196,6 @@ def _leaf(value: Any, dtype: np.dtype) -> Any:
     return value
 
 
-def json_values(name: str, array: np.ndarray) -> Any:
-    """An output as JSON: numbers, strings, nested lists of them."""
-    text = dumps(serializable(name, array))
-    try:
-        return orjson.loads(text)
-    except ValueError:  # NaN, Infinity
-        return json.loads(text)
-
-
 def serializable(name: str, value: Any) -> Any:
     """An output, an array, or one row of it, for `dumps`; a row may be bytes or a number."""
     if isinstance(value, bytes):

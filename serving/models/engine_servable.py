@@ -14,6 +14,7 @@ from serving import errors, tensors
 from serving.models.servable import DEFAULT_SIGNATURE, Servable
 from serving.protos import Example, SignatureDef, TensorInfo, types_pb2
 from serving.scheduling.batching_parameters import BatchingSettings
+from serving.scheduling.row_load import Budget, budget_of
 
 _METHOD = "tensorflow/serving/"
 # TensorFlow Serving's calls on tf.Examples: the output of serving_default that tells them, and theirs from its.
@@ -37,6 +38,7 @@ class EngineServable(Servable):
     Args:
         signatures: by name; `inputs` and `outputs` are `Tensors`, `answer` takes the inputs in order and returns the
             outputs by name. ValueError: they cannot be answered. Thread-safe.
+        budget: limits of a call; None: those for answers without delay.
     """
 
     def __init__(
@@ -46,6 +48,7 @@ class EngineServable(Servable):
         path: Path,
         signatures: Mapping[str, Any],
         batching: BatchingSettings | None,
+        budget: Budget | None = None,
     ):
         self._signatures, default = signatures, signatures[DEFAULT_SIGNATURE]
         shapes = {key: (of.inputs, of.outputs, "predict") for key, of in signatures.items()}
@@ -54,7 +57,8 @@ class EngineServable(Servable):
                 outputs = {key: default.outputs[of] for key, of in names.items()}
                 shapes[method] = {_EXAMPLES: (object, (-1,))}, outputs, method
         signature_defs = {key: _signature_def(*of) for key, of in shapes.items()}
-        super().__init__(name, version, path, signature_defs, batching, _MOST_ROWS)
+        rows = min((batching or BatchingSettings()).max_batch_size, _MOST_ROWS)
+        super().__init__(name, version, path, signature_defs, batching, budget or budget_of(rows))
 
     def compute(self, name: str, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         method = name if name in _ON_EXAMPLES and name not in self._signatures else ""

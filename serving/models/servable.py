@@ -8,7 +8,6 @@ import collections
 import functools
 import importlib.util
 import json
-import sys
 import tempfile
 import threading
 import weakref
@@ -23,7 +22,7 @@ from serving import errors, tensors
 from serving.protos import FunctionDef, MetaGraphDef, SavedModel, SignatureDef, without_running_tensorflow
 from serving.scheduling.batching_parameters import BatchingSettings
 from serving.scheduling.jobs import Job
-from serving.scheduling.row_load import answer_bytes, budget_of, can_divide, can_share, check_load, load_of
+from serving.scheduling.row_load import Budget, answer_bytes, budget_of, can_divide, can_share, check_load, load_of
 
 # A signature in form only: it runs the initialisers.
 INIT_SIGNATURE = "__saved_model_init_op"
@@ -42,7 +41,7 @@ class Servable:
         path: the version's folder.
         signature_defs: the signatures, by name.
         batching: limits of a call.
-        most_rows: a further limit for the rows of a call.
+        budget: its limits in place of those of `batching`.
 
     Attributes:
         mask: the token that stands for a masked word in a text; "" if the folder does not say it.
@@ -56,7 +55,7 @@ class Servable:
         path: Path,
         signature_defs: Mapping[str, SignatureDef],
         batching: BatchingSettings | None = None,
-        most_rows: int = sys.maxsize,
+        budget: Budget | None = None,
     ):
         batching = batching or BatchingSettings()
         self.name = name
@@ -66,7 +65,7 @@ class Servable:
         self._pad = pad.encode()
         self.dimensions = _dimensions_of(path)
         self.signature_defs = dict(signature_defs)
-        self._budget = budget_of(min(batching.max_batch_size, most_rows))
+        self._budget = budget or budget_of(batching.max_batch_size)
         self._sizes = batching.allowed_batch_sizes
         self._divisible = {key for key, signature in self.signature_defs.items() if can_divide(key, signature)}
         self._shareable = {key for key in self._divisible if can_share(key, self.signature_defs[key])}

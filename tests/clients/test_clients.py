@@ -23,7 +23,7 @@ from bert_keras.saved_model.settings import EmbeddingSettings
 from bert_keras.tasks.settings import TaskSettings
 from bert_keras.tasks.table import task_of
 from bert_keras.tasks.task_types import task_type_of
-from pipeline.commands.server.serve import engines
+from pipeline.engines import engines
 from tests.support.models.head_folders import WORDS
 from tests.support.serving.running import running
 

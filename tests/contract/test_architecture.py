@@ -68,7 +68,7 @@ LAYERS = {
         ),
     ),
     "pipeline": (
-        *("stages", "recipes", "examples", "apply", "runs", "dags", "summaries", "report", "runners"),
+        *("stages", "recipes", "examples", "engines", "apply", "runs", "dags", "summaries", "report", "runners"),
         *("commands", "cli"),
     ),
     "serving": (

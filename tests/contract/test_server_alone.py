@@ -27,7 +27,7 @@ try: pipeline.cli.main()
 except SystemExit as end: assert end.code
 """
 SERVER = """
-from pipeline.commands.server.serve import engines
+from pipeline.engines import engines
 import serving.server, bert_keras.convert.onnx.answers
 engines("auto")
 """

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipeline.commands.server.serve import engines
+from pipeline.engines import engines
 from serving.client import Client
 from serving.models.engine_servable import EngineServable
 from serving.server import Server

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -21,7 +22,7 @@ from bert_keras.convert.onnx.network import Network
 from bert_keras.errors import InputError
 from bert_keras.saved_model.settings import CONFIG_FILE, EMBEDDING_FIELD, LENGTH_FIELD, EmbeddingSettings
 from bert_keras.tasks.rows import TaskRow
-from bert_keras.tasks.sequences import TokenRuns, first_tokens, pair_sequences, single_sequences
+from bert_keras.tasks.sequences import TokenRuns, first_tokens, joined, like_lengths, pair_sequences, single_sequences
 from bert_keras.tasks.settings import TASK_SPEC_FILE, TaskSettings
 from bert_keras.tasks.span.answers import span_answers
 from bert_keras.tasks.span.features import span_features
@@ -30,6 +31,8 @@ from bert_keras.tokenizers import unicode_tables as ut
 from bert_keras.tokenizers.wordpiece import BertTokenizer
 
 TOP_K = 5
+# Of a call of the model; with more a row takes longer.
+_CALL_TOKENS = 512
 # Inputs of the graph, and the names here.
 _NAMES = {"input_ids": "input_ids", "attention_mask": "input_mask", "token_type_ids": "segment_ids"}
 _TEXT, _PAIR = ("text",), ("text", "text_pair")
@@ -53,7 +56,7 @@ class OnnxModel:
 
     Args:
         directory: a folder of `bert-tfx convert --to onnx`, or a pushed one with `export.engine=openvino`.
-        cores: of a call that finds no other under way; others have one each.
+        cores, whole_files: as of `Network`.
 
     Raises:
         InputError: a file is missing or damaged, or was quantized by an earlier release.
@@ -64,7 +67,7 @@ class OnnxModel:
         signatures: by name; `serving_default` is a task model's task, else fill_mask or encode.
     """
 
-    def __init__(self, directory: str, cores: int = 1):
+    def __init__(self, directory: str, cores: int = 1, whole_files: bool = False):
         fields = files.read_json(os.path.join(directory, CONFIG_FILE))
         self._embedding = EmbeddingSettings(**fields.get(EMBEDDING_FIELD, {}))
         self._tokenizer = read_tokenizer(directory)
@@ -72,8 +75,9 @@ class OnnxModel:
             np.array([text.encode() for text in texts], object)
             for texts in (self._tokenizer.vocabulary, self._tokenizer.token_texts)
         )
-        self.network = Network(directory, cores)
+        self.network = Network(directory, cores, whole_files)
         self._outputs = self.network.outputs
+        self._pool = ThreadPoolExecutor(cores)
         self._is_causal = fields.get("causal", False)
         self.task = task = None
         if os.path.exists(os.path.join(directory, TASK_SPEC_FILE)):
@@ -133,10 +137,17 @@ class OnnxModel:
         answer, inputs, outputs = kinds["classification" if task.kind == "multi_label" else task.kind]
         return Signature(inputs, outputs, partial(answer, task))
 
-    def _run(self, arrays: Mapping[str, np.ndarray], *names: str) -> list[np.ndarray]:
-        """Outputs for the encoder's inputs int32 [B, ..., T]."""
-        feed = {name: arrays[_NAMES[name]].astype(np.int64) for name in self.network.inputs}
-        return self.network.compute(feed, names)
+    def _run(self, arrays: Mapping[str, np.ndarray], *names: str, at: np.ndarray | None = None) -> list[np.ndarray]:
+        """Outputs for the encoder's inputs int32 [B, ..., T]; with `at` bool [B, T] those of its places, [K, ...]."""
+        calls = like_lengths(arrays["input_mask"], _CALL_TOKENS, step=self.network.length_step)
+
+        def run(rows: np.ndarray, length: int) -> list[np.ndarray]:
+            feed = {name: arrays[_NAMES[name]][rows, ..., :length].astype(np.int64) for name in self.network.inputs}
+            outputs = self.network.compute(feed, names)
+            return outputs if at is None else [output[at[rows, :length]] for output in outputs]
+
+        parts = list(self._pool.map(run, *zip(*calls, strict=True))) if len(calls) > 1 else [run(*calls[0])]
+        return [joined(output, calls, at) for output in zip(*parts, strict=True)]
 
     def _pack(self, *texts: np.ndarray, most: int = 0) -> Arrays:
         """The encoder's inputs for texts or pairs, object [B] each."""
@@ -185,7 +196,7 @@ class OnnxModel:
                     f"text {number} has a {mask} beyond what the model reads, its first "
                     f"{self._settings.max_seq_length - 2} wordpieces: shorten the text before it"
                 )
-        scores = _softmax(self._run(packed, "logits")[0][is_mask])
+        scores = _softmax(self._run(packed, "logits", at=is_mask)[0])
         best = np.argsort(-scores, axis=1, kind="stable")[:, :TOP_K]
         place = np.arange(max(visible, default=0)) < visible[:, None]  # [B, M]
         tokens, odds = np.full((*place.shape, TOP_K), b"", object), np.zeros((*place.shape, TOP_K), np.float32)

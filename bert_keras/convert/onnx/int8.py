@@ -33,7 +33,7 @@ class _Recorder(Network):
     """A graph that keeps its inputs: calibration sees what the engine will."""
 
     def __init__(self, directory: str):
-        super().__init__(directory, 1)
+        super().__init__(directory, cores=1)
         self.feeds: list[Mapping[str, np.ndarray]] = []
 
     def compute(self, feed: Mapping[str, np.ndarray], names: tuple[str, ...]) -> list[np.ndarray]:

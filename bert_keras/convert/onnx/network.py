@@ -15,12 +15,11 @@ from bert_keras.errors import InputError
 MODEL_FILE, INT8_FILE, INT8_WEIGHTS_FILE = "model.onnx", "openvino_model.xml", "openvino_model.bin"
 # Properties of `model.onnx`: to be computed in bfloat16; quantized by ONNX Runtime, in releases before OpenVINO.
 BFLOAT16, _QUANTIZED = "bfloat16", "onnx.quant.pre_process"
-# Rows of a call of the graph; bounds the memory.
-_MOST_ROWS = 32
 # Threads of one call; more do not help a short text.
 _MOST_CORES = 4
 # Sequences are padded to a multiple: OpenVINO compiles operations for each shape and keeps them (decision 54).
-_LENGTH_STEP = 16
+# Files have calls of fewer shapes than requests.
+_LENGTH_STEP, _LENGTH_STEP_OF_FILES = 16, 8
 
 
 class Network:
@@ -29,21 +28,24 @@ class Network:
     Args:
         directory: the folder.
         cores: calls at a time, each on a core of its own; a float32 call that finds no other under way uses several.
+        whole_files: the calls are those of whole files: each on one core, so that answers do not depend on the others.
 
     Raises:
         InputError: the file is damaged, or was quantized for ONNX Runtime.
 
     Attributes:
         inputs: their names.
+        length_step: sequences are padded to multiples of it.
         outputs: their shapes by name, -1 for an unknown size.
     """
 
-    def __init__(self, directory: str, cores: int):
+    def __init__(self, directory: str, cores: int, whole_files: bool = False):
         int8 = os.path.join(directory, INT8_FILE)
         path = int8 if os.path.exists(int8) else os.path.join(directory, MODEL_FILE)
         self._core, self._cores = openvino.Core(), cores
         # Threads cost an int8 call more processor time than it has to divide.
-        self._threads = 1 if path == int8 else min(cores, _MOST_CORES)
+        self._threads = 1 if whole_files or path == int8 else min(cores, _MOST_CORES)
+        self.length_step = _LENGTH_STEP_OF_FILES if whole_files else _LENGTH_STEP
         try:
             self.model = self._core.read_model(path)
         except RuntimeError as error:
@@ -69,24 +71,19 @@ class Network:
 
     def compute(self, feed: Mapping[str, np.ndarray], names: tuple[str, ...]) -> list[np.ndarray]:
         """The outputs `names` for inputs int64 [B, ..., T]."""
-        rows, length = len(feed["input_ids"]), feed["input_ids"].shape[-1]
-        padding = [(0, 0)] * (feed["input_ids"].ndim - 1) + [(0, -length % _LENGTH_STEP)]
+        length = feed["input_ids"].shape[-1]
+        padding = [(0, 0)] * (feed["input_ids"].ndim - 1) + [(0, -length % self.length_step)]
         feed = {name: np.pad(value, padding) for name, value in feed.items()}
         with self._lock:
             self._calls += 1
             graph = self._graph(names, self._threads if self._calls == 1 else 1)
         try:
-            request = graph.create_infer_request()
-            parts = []
-            for first in range(0, max(1, rows), _MOST_ROWS):
-                part = {name: value[first : first + _MOST_ROWS] for name, value in feed.items()}
-                results = request.infer(part, share_inputs=True)
-                parts.append([results[number] for number in range(len(names))])
+            results = graph.create_infer_request().infer(feed, share_inputs=True)
         finally:
             with self._lock:
                 self._calls -= 1
-        outputs = (np.concatenate(part) if len(part) > 1 else part[0] for part in zip(*parts, strict=True))
-        return [o[:, :length] if name in self._by_token else o for name, o in zip(names, outputs, strict=True)]
+        outputs = ((name, results[number]) for number, name in enumerate(names))
+        return [value[:, :length] if name in self._by_token else value for name, value in outputs]
 
     def _graph(self, names: tuple[str, ...], threads: int) -> openvino.CompiledModel:
         """The part of the graph that `names` need, for calls on `threads` cores each."""

@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated
 
 import typer
 
 from bert_keras.errors import InputError
-from pipeline.commands.options import DEFAULT_RUN_DIR, RunDir, chosen
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from serving.models.store import Engines
-    from serving.scheduling.batching_parameters import BatchingSettings
+from pipeline.commands.options import DEFAULT_RUN_DIR, EngineName, RunDir, chosen
 
 # Delay until the server notices `bert-tfx models promote`.
 CONFIG_POLL_SECONDS = 1.0
@@ -32,10 +26,7 @@ def serve(
         str | None,
         typer.Option(metavar=_FILE, help="TensorFlow Serving's models.config: several models."),
     ] = None,
-    engine: Annotated[
-        Literal["auto", "tensorflow", "openvino"] | None,
-        typer.Option(help="What computes; auto, the default: openvino for versions that convert --to onnx wrote."),
-    ] = None,
+    engine: EngineName = None,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     grpc_port: Annotated[
         int, typer.Option(min=0, max=_LAST_PORT, help="Port of TensorFlow Serving's gRPC API; 0: any free port.")
@@ -92,6 +83,7 @@ def serve(
 
     TensorFlow Serving's gRPC and REST APIs, health, reflection, and Prometheus metrics (docs/serving.md).
     """
+    from pipeline.engines import engines
     from pipeline.runs.run_dir import serving_dir
     from pipeline.runs.served_versions import CONFIG_FILE
     from serving.errors import ServingError
@@ -138,19 +130,3 @@ def serve(
     except (ServingError, ValueError) as error:
         # Bad files and options; errors of requests are answered to the client.
         raise InputError(str(error)) from error
-
-
-def engines(engine: str) -> Engines:
-    """Loaders of versions, by the file that selects them, for a value of `--engine`."""
-    from serving.models.engine_servable import EngineServable
-    from serving.models.store import TENSORFLOW
-    from serving.scheduling.batching_parameters import BatchingSettings
-
-    def load(name: str, version: int, path: Path, batching: BatchingSettings | None) -> EngineServable:
-        from bert_keras.convert.onnx.answers import OnnxModel
-
-        model = OnnxModel(str(path), (batching or BatchingSettings()).num_batch_threads)
-        return EngineServable(name, version, path, model.signatures, batching)
-
-    openvino: Engines = dict.fromkeys(("openvino_model.xml", "model.onnx"), load)
-    return {"auto": {**openvino, **TENSORFLOW}, "tensorflow": TENSORFLOW, "openvino": openvino}[engine]

@@ -24,7 +24,7 @@ from bert_keras.tasks.settings import TaskSettings, TaskSpec
 from bert_keras.tasks.table import task_of
 from bert_keras.tasks.task_types import task_type_of
 from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
-from pipeline.commands.server.serve import engines
+from pipeline.engines import engines
 from serving.client import Client, ClientError
 from serving.models.engine_servable import EngineServable
 from serving.scheduling.batching_parameters import BatchingSettings

@@ -8,19 +8,32 @@ import shutil
 from pathlib import Path
 
 import httpx
+import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert_keras.convert.model_folder import ModelFolder
+from bert_keras.convert.onnx import answers as onnx_answers
+from bert_keras.convert.onnx.folder import write_onnx
 from bert_keras.data.tfrecord import bytes_example, frame
 from bert_keras.errors import InputError
+from bert_keras.models.config import BertConfig
+from bert_keras.models.pretraining_heads import BertForPreTraining
+from bert_keras.saved_model.settings import EmbeddingSettings
+from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
 from pipeline.apply import handler, row_model, rows, run
+from pipeline.engines import engines
 from pipeline.examples import output_claim
+from serving.api.json_tensors import dumps, serializable
+from serving.models.servable import SAVED_MODEL_FILE
 from serving.models.servable import GraphServable as Servable
+from serving.models.store import TENSORFLOW
 from serving.server import Server
 from tests.support.examples.object_stores import in_memory
 from tests.support.pipeline.command_line import bert_tfx
 from tests.support.serving import toy
 
+WORDPIECE = BertTokenizer([*SPECIAL_TOKENS, *"abcdefghijklmnopqrstuvwxyz", "##c", "##d", "word"], True)
 RNG = random.Random(0)
 TEXTS = [" ".join(RNG.choices(["a", "bcd", "[MASK]", "word"], k=RNG.randint(1, 30))) + " [MASK]" for _ in range(120)]
 
@@ -42,14 +55,14 @@ def served(model):
 
 
 @functools.cache
-def loaded(name, version, path):
+def loaded(name, version, path, batching):
     return Servable(name, version, path)
 
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
     """About seven ranges, and several windows in each; a model is loaded once for all tests."""
-    monkeypatch.setattr(row_model, "Servable", loaded)
+    monkeypatch.setitem(TENSORFLOW, SAVED_MODEL_FILE, loaded)
     monkeypatch.setattr(rows, "MIN_RANGE_BYTES", 2000)
     monkeypatch.setattr(handler, "WINDOW_ROWS", 7)
     monkeypatch.setattr(output_claim, "SETTLING_SECONDS", 0.0)
@@ -68,6 +81,7 @@ def apply(model, texts, output, *, beam_args=(), columns=(), keep=("id",), signa
         [str(texts)],
         str(output),
         signature=signature,
+        engine="auto",
         columns=columns,
         keep=keep,
         beam_args=beam_args,
@@ -196,6 +210,42 @@ class Chooser(tf.Module):
         return {"scores": tf.strings.length(text[:, tf.newaxis] + choices), "rows": tf.fill(tf.shape(text), len(text))}
 
 
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory):
+    """A folder of `convert --to onnx`."""
+    folder = tmp_path_factory.mktemp("graph")
+    network = BertForPreTraining(BertConfig(len(WORDPIECE.vocabulary), 32, 2, 2, 64, max_position_embeddings=128))
+    network.build()
+    write_onnx(ModelFolder.in_memory(network, WORDPIECE, embedding=EmbeddingSettings("mean")), str(folder), "none")
+    return folder
+
+
+@pytest.mark.parametrize("signature", ["embed", "fill_mask", "encode"])
+def test_an_engine_answers_each_row_as_alone(signature, graph, texts, tmp_path, monkeypatch):
+    """Many calls of few tokens, in threads."""
+    monkeypatch.setattr(onnx_answers, "_CALL_TOKENS", 40)
+    texts.write_text(texts.read_text() + '{"id": 120, "text": "no mask"}\n')
+    figures = apply(graph, texts, tmp_path / "out", signature=signature)
+    assert figures["bad_rows"] == (signature == "fill_mask") and figures["rows"] >= len(TEXTS)
+    servable = engines("openvino")["model.onnx"]("bert", 1, graph, None)
+    for text, row in zip(TEXTS, answers(tmp_path / "out"), strict=False):
+        outputs = servable.predict(signature, {"text": np.array([text.encode()], object)})
+        wanted = plain({key: serializable(key, value[0]) for key, value in outputs.items()})
+        assert row.keys() == wanted.keys() | {"id"}
+        for key, value in wanted.items():
+            if key == "tokens":
+                assert row[key] == value
+            else:
+                np.testing.assert_allclose(row[key], value, atol=1e-5)
+    workers = ("--direct_num_workers=2", "--direct_running_mode=multi_threading")
+    apply(graph, texts, tmp_path / "other", signature=signature, beam_args=workers)
+    assert content(tmp_path / "out") == content(tmp_path / "other")
+
+
+def plain(answers):
+    return json.loads(dumps(answers))
+
+
 def test_rows_may_differ_in_their_number_of_choices(tmp_path):
     chooser = Chooser()
     tf.saved_model.save(chooser, str(tmp_path / "1"), {"serving_default": chooser.choose})
@@ -210,16 +260,17 @@ def test_rows_may_differ_in_their_number_of_choices(tmp_path):
     )
     assert answers(tmp_path / "out") == [{"rows": 1, "scores": [2, 3]}]
     rows = [{"text": "a", "choices": ["b"] * number} for number in (1, 2, 1, 3, 2, 1)]
-    found = row_model.RowModel(str(tmp_path / "1"), "serving_default").answers(rows)
+    found = plain(row_model.RowModel(row_model.load(str(tmp_path / "1"), "auto"), "serving_default").answers(rows))
     assert [row["scores"] for row in found] == [[2] * number for number in (1, 2, 1, 3, 2, 1)]
     assert [row["rows"] for row in found] == [3, 2, 3, 1, 2, 3]
 
 
 def test_wide_answers_are_computed_in_parts(model, monkeypatch):
     texts = [{"text": text} for text in TEXTS]
-    whole = row_model.RowModel(str(model / "3"), "sequence").answers(texts)
+    rows_of = row_model.RowModel(row_model.load(str(model / "3"), "auto"), "sequence")
+    whole = plain(rows_of.answers(texts))
     monkeypatch.setattr(row_model, "_ANSWER_BYTES", 1 << 10)
-    assert row_model.RowModel(str(model / "3"), "sequence").answers(texts) == whole
+    assert plain(rows_of.answers(texts)) == whole
 
 
 @pytest.mark.parametrize(
@@ -243,7 +294,7 @@ def test_no_answer_at_all_is_an_error(model, texts, tmp_path):
     texts.write_text('{"text": "no mask", "id": 1}\n')
     with pytest.raises(InputError, match=r"bad_rows\.jsonl: no row could be answered"):
         apply(model, texts, tmp_path / "out")
-    with pytest.raises(InputError, match=r"no saved_model\.pb, and no version"):
+    with pytest.raises(InputError, match=r"no openvino_model\.xml or model\.onnx or saved_model\.pb, and no version"):
         apply(tmp_path, texts, tmp_path / "out")
 
 
@@ -263,7 +314,7 @@ def test_model_input_and_output_in_a_store(scheme, model, texts, tmp_path, monke
 
 def test_a_finished_range_is_not_computed_again(tmp_path):
     """Runners repeat bundles whose result was lost."""
-    job = handler.ApplyJob("model", "embed", {"text": ["text"]}, {}, str(tmp_path), ranges=2)
+    job = handler.ApplyJob("model", "auto", "embed", {"text": ["text"]}, {}, str(tmp_path), ranges=2)
     marker = Path(job.marker(1))
     marker.parent.mkdir()
     marker.write_text("{}")
@@ -272,7 +323,7 @@ def test_a_finished_range_is_not_computed_again(tmp_path):
 
 
 def test_the_handler_is_plain_data():
-    job = handler.ApplyJob("model", "embed", {"text": ["review"]}, {"id": "id"}, "out", 3)
+    job = handler.ApplyJob("model", "auto", "embed", {"text": ["review"]}, {"id": "id"}, "out", 3)
     copy = pickle.loads(pickle.dumps(handler.ShardHandler(job)))
     assert copy._job == job and not copy.share_model_across_processes()
 
