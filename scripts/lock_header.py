@@ -11,8 +11,8 @@ ROOT = Path(__file__).parents[1]
 
 def main() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    # The inputs of scripts/lock.sh; the group `bench` is not locked.
-    groups = {name: group for name, group in project["dependency-groups"].items() if name != "bench"}
+    # The inputs of scripts/lock.sh; the groups `bench` and `peers` are not locked.
+    groups = {name: group for name, group in project["dependency-groups"].items() if name not in ("bench", "peers")}
     resolved = [project["project"][key] for key in ("requires-python", "dependencies", "optional-dependencies")]
     overrides = [file.read_text() for file in sorted((ROOT / "requirements").glob("*overrides.txt"))]
     script = (ROOT / "scripts" / "lock.sh").read_text()
