@@ -113,26 +113,34 @@ def held_out(log: Log, rows: int = 20) -> Log:
 
 
 def _picture(curve: Curve, log: Log) -> Picture:
-    """Draw a curve in the page's colours; its key is unique on the page."""
+    """Draw a curve; its key is unique on the page."""
     series = {
         kind: [(line["step"], line[curve.key]) for line in log if line["kind"] == kind and curve.key in line]
         for kind in (TRAIN, HELD_OUT)
     }
-    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": curve.key, "font.size": FONT_POINTS}):
-        figure = Figure(figsize=(WIDTH, curve.height), layout="constrained")
+    description = _describe(curve, series)
+    return picture_of(lambda axes: _draw(axes, curve, series), curve.key, curve.title, description, curve.height)
+
+
+def picture_of(draw: Callable[[Axes], None], key: str, title: str, description: str, height: float) -> Picture:
+    """Draw a picture `height` inches high in the page's colours; `key` is unique on the page.
+
+    `draw` draws on the axes, in `INK` and the colours beside it; `description` is for screen readers.
+    """
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": key, "font.size": FONT_POINTS}):
+        figure = Figure(figsize=(WIDTH, height), layout="constrained")
         axes = figure.add_subplot()
         axes.margins(y=0.12)
         axes.grid(color=GRID, linewidth=0.6)
         axes.set_axisbelow(True)
         axes.spines[:].set_visible(False)
         axes.tick_params(colors=INK, length=0)
-        _draw(axes, curve, series)
+        draw(axes)
         buffer = io.StringIO()
         figure.savefig(
             buffer, format="svg", transparent=True, metadata=dict.fromkeys(("Creator", "Date", "Format", "Type"))
         )
-    view_box = f"0 0 {WIDTH * 72:g} {curve.height * 72:g}"
-    return Picture(curve.title, _describe(curve, series), view_box, _for_page(buffer.getvalue(), curve.key))
+    return Picture(title, description, f"0 0 {WIDTH * 72:g} {height * 72:g}", _for_page(buffer.getvalue(), key))
 
 
 def _draw(axes: Axes, curve: Curve, series: Mapping[str, Sequence[tuple[int, float]]]) -> None:
