@@ -130,7 +130,8 @@ def like_lengths(
     """
     lengths = np.maximum(1, mask.sum(-1).reshape(len(mask), -1).max(-1, initial=0))
     width = int(np.prod(mask.shape[1:-1]))
-    order, calls, first = np.argsort(-lengths, kind="stable"), [], 0
+    calls: list[tuple[np.ndarray, int]] = []
+    order, first = np.argsort(-lengths, kind="stable"), 0
     while first < len(order) or not calls:
         # The first call has the full length, so its outputs have the full shapes.
         length = int(lengths[order[first]]) if first else mask.shape[-1]
