@@ -1,6 +1,6 @@
 """Texts a core-second: `bert-tfx apply`, the embedded server and a plain loop, with one model in one process.
 
-    python -m benchmarks.serving.bench_apply MODEL TEXTS.jsonl --signature embed --texts 2048 --rounds 3 \\
+    python -m benchmarks.serving.bench_apply MODEL TEXTS.jsonl --signature embed --texts 16384 --rounds 3 \\
         --engine-folder FLOAT32 --engine-folder INT8
 
 MODEL is a SavedModel. Of folders of `convert --to onnx` only `apply` is measured, with the cosine of `embedding` to the
@@ -108,7 +108,7 @@ def main() -> None:
     parser.add_argument("path")
     parser.add_argument("--engine-folder", action="append", default=[])
     parser.add_argument("--signature", default="serving_default")
-    parser.add_argument("--texts", type=int, default=2048)
+    parser.add_argument("--texts", type=int, default=16384)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--ask", action="store_true", help="be the clients of the server at MODEL")
     args = parser.parse_args()

@@ -64,6 +64,7 @@ def main() -> None:
     golds = [row.gold for row in read_rows(examples)]
     folder = read_folder(args.model, None, "bert-tfx")
     task = folder.task
+    assert task is not None, f"{args.model} is no model of a task"
     loaded = tf.saved_model.load(args.model)
     with tempfile.TemporaryDirectory() as work:
         write_onnx(folder, f"{work}/float32", "none")
