@@ -22,5 +22,5 @@ def engines(engine: str, budget: Budget | None = None) -> Engines:
         model = OnnxModel(str(path), (batching or BatchingSettings()).num_batch_threads, whole_files=budget is not None)
         return EngineServable(name, version, path, model.signatures, batching, budget)
 
-    openvino: Engines = dict.fromkeys(("openvino_model.xml", "model.onnx"), load)
-    return {"auto": {**openvino, **TENSORFLOW}, "tensorflow": TENSORFLOW, "openvino": openvino}[engine]
+    onnx: Engines = dict.fromkeys(("openvino_model.xml", "model.onnx"), load)
+    return {"auto": {**onnx, **TENSORFLOW}, "tensorflow": TENSORFLOW, "onnx": onnx}[engine]

@@ -8,7 +8,7 @@ cores, behind gRPC or REST on the loopback interface; real sentences of mixed le
 in closed loops, in one process (`serving_load.py`) on the other cores, if any. All sides first answer all texts, with
 16 clients at once: scores must equal the first side's to 1e-3 (int8's differences are printed; fastembed has none).
 
-    bert-tfx             the embedded server of `bert-tfx serve`, with TensorFlow, and with OpenVINO in float32 and int8
+    bert-tfx             the embedded server of `bert-tfx serve`, with TensorFlow, ONNX Runtime, and OpenVINO in int8
     thin, FastAPI        ONNX Runtime in float32 behind as little Python as possible; fastembed, where it is installed
 
 Sides take turns, each round in another order; figures are medians over the rounds, ratios are between turns of one

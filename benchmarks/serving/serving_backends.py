@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 MAX_SEQ_LENGTH, MAX_BATCH_SIZE = 128, 32
-TENSORFLOW, FLOAT32, INT8 = "bert-tfx, TensorFlow", "bert-tfx, OpenVINO", "bert-tfx, OpenVINO int8"
+TENSORFLOW, FLOAT32, INT8 = "bert-tfx, TensorFlow", "bert-tfx, ONNX Runtime", "bert-tfx, OpenVINO int8"
 THIN, THIN_BATCHED, FASTEMBED = "thin, ONNX Runtime", "thin, ONNX Runtime batched", "thin, fastembed"
 FASTAPI = "FastAPI, ONNX Runtime"
 GRPC, REST = "gRPC", "REST"

@@ -93,7 +93,7 @@ def finetune(job: FinetuneJob) -> None:
     model = chosen.trained.model
     record = tuner.init.record()
     export_task_model(model, trained.task, trained.settings, trained.tokenizer, job.output_dir, job.export, record)
-    if job.export.engine == "openvino":
+    if job.export.engine == "onnx":
         from bert_keras.convert.onnx.folder import write_graph
 
         write_graph(model, trained.tokenizer, job.output_dir, job.export.embedding, job.export.precision)

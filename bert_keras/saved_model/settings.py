@@ -84,17 +84,17 @@ class ExportSettings:
             products and the SavedModel's weights in bfloat16. Answers and `model.weights.h5` are float32. The gate
             judges the exported model.
         embedding: the signature `embed`, of one vector a text.
-        engine: what computes behind a server. With `openvino` the folder also has `model.onnx`, and the gate, the
-            ServingValidator and `bert-tfx serve` ask OpenVINO. For fine-tuned models.
-        quantize: of engine `openvino`: `int8` has 8-bit matrix products, calibrated on rows of the training split
+        engine: what computes behind a server. With `onnx` the folder also has `model.onnx`, and the gate, the
+            ServingValidator and `bert-tfx serve` ask its engine. For fine-tuned models.
+        quantize: of engine `onnx`: `int8` has 8-bit matrix products, calibrated on rows of the training split
             (`bert_keras.convert.onnx.int8`).
     """
 
     precision: Literal["float32", "mixed_bfloat16"] = "float32"
     embedding: EmbeddingSettings = dataclasses.field(default_factory=EmbeddingSettings)
-    engine: Literal["tensorflow", "openvino"] = "tensorflow"
+    engine: Literal["tensorflow", "onnx"] = "tensorflow"
     quantize: Literal["none", "int8"] = "none"
 
     def __post_init__(self) -> None:
-        if self.quantize != "none" and self.engine != "openvino":
-            raise ValueError(f"export.quantize={self.quantize} is for export.engine=openvino; set both")
+        if self.quantize != "none" and self.engine != "onnx":
+            raise ValueError(f"export.quantize={self.quantize} is for export.engine=onnx; set both")

@@ -27,7 +27,7 @@ _WRITE = {
 def custom_eval_shared_model(
     eval_saved_model_path: str, model_name: str, eval_config: tfma.EvalConfig, **further: Any
 ) -> tfma.types.EvalSharedModel:
-    """TFMA's model of a folder; with a graph of OpenVINO in it, that engine's. TFX finds this function by its name."""
+    """TFMA's model of a folder; with a graph in it, its engine's. TFX finds this function by its name."""
     shared = tfma.default_eval_shared_model(
         eval_saved_model_path, model_name=model_name, eval_config=eval_config, **further
     )

@@ -38,7 +38,7 @@ EXTRAS = {
     "pipeline": ("tfx", "all but examples, tokenize and train on JAX"),
     "jax": ("jax", "training.backend=jax"),
     "keras-hub": ("keras-hub", "convert from and to keras-hub"),
-    "onnx": ("onnx", "convert to onnx and serve with openvino"),
+    "onnx": ("onnx", "convert to onnx and serve it"),
     "kubeflow": ("kfp", "compile kubeflow"),
 }
 INSTRUCTIONS = {"avx": "AVX", "avx2": "AVX2", "avx512f": "AVX-512", "avx512_bf16": "AVX512-BF16", "amx_bf16": "AMX"}

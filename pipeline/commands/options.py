@@ -22,10 +22,8 @@ RunDir = Annotated[
     typer.Option("--run-dir", metavar="DIR", help="Run directory."),
 ]
 EngineName = Annotated[
-    Literal["auto", "tensorflow", "openvino"] | None,
-    typer.Option(
-        "--engine", help="What computes; auto, the default: openvino for versions that convert --to onnx wrote."
-    ),
+    Literal["auto", "tensorflow", "onnx"] | None,
+    typer.Option("--engine", help="What computes; auto, the default: onnx for versions that convert --to onnx wrote."),
 ]
 DEFAULT_RUN_DIR = "runs/demo"
 _Settings = TypeVar("_Settings")

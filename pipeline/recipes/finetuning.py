@@ -86,11 +86,11 @@ class FineTuneRecipe:
 
     def __post_init__(self) -> None:
         check_precision(self.export, self.serving)
-        if self.export.engine == "openvino" and (
+        if self.export.engine == "onnx" and (
             self.restarts.ensemble > 1 or self.task.bilstm or self.task.features or self.row.contrastive
         ):
             raise ValueError(
-                "export.engine=openvino serves one model without a BiLSTM, not of sentence vectors: leave "
+                "export.engine=onnx serves one model without a BiLSTM, not of sentence vectors: leave "
                 "restarts.ensemble, task.bilstm and task.features as they are; `convert --to onnx` a model of vectors"
             )
         scored = {"label": self.row.kind == "classification", "source": self.slices.by_source}

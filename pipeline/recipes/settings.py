@@ -82,7 +82,7 @@ def check_precision(export: ExportSettings, serving: ServingLimits) -> None:
     for setting, least, example in (
         ("precision=mixed_bfloat16", 1e-3, 0.05),
         ("quantize=int8", 1e-3, 0.5),
-        ("engine=openvino", 1e-4, 1e-3),
+        ("engine=onnx", 1e-4, 1e-3),
     ):
         name, value = setting.split("=")
         if getattr(export, name) == value and serving.max_difference < least:

@@ -1,4 +1,4 @@
-"""`export.engine=openvino`: gate, ServingValidator and server ask OpenVINO; int8 can be refused."""
+"""`export.engine=onnx`: gate, ServingValidator and server ask OpenVINO; int8 can be refused."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from tests.support.models import trained_bert
 from tests.support.pipeline.command_line import bert_tfx, set_words, summary_of
 from tests.support.pipeline.task_files import write_task
 
-ONNX = {"export.engine": "openvino", "export.quantize": "int8", "serving.max_difference": 1.0}
+ONNX = {"export.engine": "onnx", "export.quantize": "int8", "serving.max_difference": 1.0}
 
 
 def words_of(init, data, run_dir, **changes):

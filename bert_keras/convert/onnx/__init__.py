@@ -1,4 +1,4 @@
-"""A model as ONNX: its graph, its folder, its int8 form, and its answers by OpenVINO."""
+"""A model as ONNX: its graph, its folder, its int8 form, and its answers."""
 
 import sys
 

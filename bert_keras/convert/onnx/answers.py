@@ -1,4 +1,4 @@
-"""Answers of a converted graph to raw text, by OpenVINO and NumPy: the signatures of a SavedModel, without TensorFlow.
+"""Answers of a converted graph to raw text, by an engine and NumPy: the signatures of a SavedModel, without TensorFlow.
 
 Signatures, inputs and outputs are those of `bert_keras.saved_model.pretrained` and `task_signatures`, as far as the
 folder's model has the outputs for them; of an ELECTRA's two networks only one is there. Texts are tokenized as
@@ -18,7 +18,7 @@ import numpy as np
 
 from bert_keras import files
 from bert_keras.convert.bert_tfx import read_tokenizer
-from bert_keras.convert.onnx.network import Network
+from bert_keras.convert.onnx.network import open_network
 from bert_keras.errors import InputError
 from bert_keras.saved_model.settings import CONFIG_FILE, EMBEDDING_FIELD, LENGTH_FIELD, EmbeddingSettings
 from bert_keras.tasks.rows import TaskRow
@@ -55,8 +55,8 @@ class OnnxModel:
     """A folder with `model.onnx` or its int8 form, ready for requests. Thread-safe.
 
     Args:
-        directory: a folder of `bert-tfx convert --to onnx`, or a pushed one with `export.engine=openvino`.
-        cores, whole_files: as of `Network`.
+        directory: a folder of `bert-tfx convert --to onnx`, or a pushed one with `export.engine=onnx`.
+        cores, whole_files: as of `open_network`.
 
     Raises:
         InputError: a file is missing or damaged, or was quantized by an earlier release.
@@ -75,7 +75,7 @@ class OnnxModel:
             np.array([text.encode() for text in texts], object)
             for texts in (self._tokenizer.vocabulary, self._tokenizer.token_texts)
         )
-        self.network = Network(directory, cores, whole_files)
+        self.network = open_network(directory, cores, whole_files)
         self._outputs = self.network.outputs
         self._pool = ThreadPoolExecutor(cores)
         self._is_causal = fields.get("causal", False)

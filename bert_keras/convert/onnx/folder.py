@@ -49,7 +49,7 @@ def write_graph(
     """Write `model.onnx` and `tokenizer.json`.
 
     Args:
-        precision: of the computation by OpenVINO; with `mixed_bfloat16` as `ExportSettings` says. Weights are float32.
+        precision: of the computation; with `mixed_bfloat16` as `ExportSettings` says. Weights are float32.
 
     Raises:
         InputError: the model has LSTMs.

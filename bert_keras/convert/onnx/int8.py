@@ -22,18 +22,18 @@ import numpy as np
 import openvino
 
 from bert_keras.convert.onnx.answers import OnnxModel, encoded
-from bert_keras.convert.onnx.network import INT8_FILE, MODEL_FILE, Network
+from bert_keras.convert.onnx.network import INT8_FILE, MODEL_FILE, OpenVino
 from bert_keras.errors import InputError
 
 # Rows that scales are measured on, chosen with this seed: with more, MiniLM's vectors do not come closer.
 CALIBRATION_ROWS, _SEED = 300, 0
 
 
-class _Recorder(Network):
+class _Recorder(OpenVino):
     """A graph that keeps its inputs: calibration sees what the engine will."""
 
     def __init__(self, directory: str):
-        super().__init__(directory, cores=1)
+        super().__init__(os.path.join(directory, MODEL_FILE), 1, False, "f32")
         self.feeds: list[Mapping[str, np.ndarray]] = []
 
     def compute(self, feed: Mapping[str, np.ndarray], names: tuple[str, ...]) -> list[np.ndarray]:

@@ -1,4 +1,8 @@
-"""The graph of a folder, computed by OpenVINO on the processor."""
+"""The graph of a folder, computed on the processor: `model.onnx` by ONNX Runtime, int8 and bfloat16 by OpenVINO.
+
+In float32 ONNX Runtime takes less time, in int8 OpenVINO is faster and closer
+(docs/decisions/0054-two-engines-by-precision.md).
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ import threading
 from collections.abc import Mapping
 
 import numpy as np
+import onnxruntime
 import openvino
 
 from bert_keras.errors import InputError
@@ -22,8 +27,8 @@ _MOST_CORES = 4
 _LENGTH_STEP, _LENGTH_STEP_OF_FILES = 16, 8
 
 
-class Network:
-    """The graph of `openvino_model.xml` or `model.onnx`. Thread-safe.
+def open_network(directory: str, cores: int, whole_files: bool = False) -> Network:
+    """The graph of `openvino_model.xml` or `model.onnx`.
 
     Args:
         directory: the folder.
@@ -32,30 +37,92 @@ class Network:
 
     Raises:
         InputError: the file is damaged, or was quantized for ONNX Runtime.
+    """
+    if os.path.exists(os.path.join(directory, INT8_FILE)):
+        return OpenVino(os.path.join(directory, INT8_FILE), cores, whole_files, "f32")
+    path = os.path.join(directory, MODEL_FILE)
+    network = OnnxRuntime(path, cores, whole_files)
+    return OpenVino(path, cores, whole_files, "bf16") if network.is_bfloat16 else network
+
+
+class Network:
+    """A graph in an engine. Thread-safe.
 
     Attributes:
         inputs: their names.
-        length_step: sequences are padded to multiples of it.
         outputs: their shapes by name, -1 for an unknown size.
+        length_step: sequences should have a multiple of so many tokens.
     """
 
-    def __init__(self, directory: str, cores: int, whole_files: bool = False):
-        int8 = os.path.join(directory, INT8_FILE)
-        path = int8 if os.path.exists(int8) else os.path.join(directory, MODEL_FILE)
-        self._core, self._cores = openvino.Core(), cores
-        # Threads cost an int8 call more processor time than it has to divide.
-        self._threads = 1 if whole_files or path == int8 else min(cores, _MOST_CORES)
+    inputs: list[str]
+    outputs: dict[str, tuple[int, ...]]
+    length_step = 1
+
+    def __init__(self) -> None:
+        self._calls, self._lock = 0, threading.Lock()
+
+    def compute(self, feed: Mapping[str, np.ndarray], names: tuple[str, ...]) -> list[np.ndarray]:
+        """The outputs `names` for inputs int64 [B, ..., T]."""
+        with self._lock:
+            self._calls += 1
+            is_alone = self._calls == 1
+        try:
+            return self._computed(feed, names, is_alone)
+        finally:
+            with self._lock:
+                self._calls -= 1
+
+    def _computed(self, feed: Mapping[str, np.ndarray], names: tuple[str, ...], is_alone: bool) -> list[np.ndarray]:
+        raise NotImplementedError
+
+
+class OnnxRuntime(Network):
+    """The graph of `model.onnx`."""
+
+    def __init__(self, path: str, cores: int, whole_files: bool):
+        super().__init__()
+        try:
+            self._session = _session(path, 1)
+        except Exception as error:
+            raise InputError(f"{path}: ONNX Runtime cannot read it ({error}); convert the model again") from error
+        properties = self._session.get_modelmeta().custom_metadata_map
+        if _QUANTIZED in properties:
+            raise InputError(f"{path}: int8 of an earlier release; convert the model again with --quantize int8")
+        self.is_bfloat16 = BFLOAT16 in properties
+        threads = 1 if whole_files or self.is_bfloat16 else min(cores, _MOST_CORES)
+        # For a call that finds no other under way: on two cores 0.7 of the time. The weights are in memory twice.
+        self._on_all_cores = _session(path, threads) if threads > 1 else self._session
+        self.inputs = [value.name for value in self._session.get_inputs()]
+        self.outputs = {
+            value.name: tuple(size if isinstance(size, int) else -1 for size in value.shape)
+            for value in self._session.get_outputs()
+        }
+        self._options = onnxruntime.RunOptions()
+        self._options.only_execute_path_to_fetches = True
+
+    def _computed(self, feed: Mapping[str, np.ndarray], names: tuple[str, ...], is_alone: bool) -> list[np.ndarray]:
+        return (self._on_all_cores if is_alone else self._session).run(names, feed, self._options)
+
+
+def _session(path: str, threads: int) -> onnxruntime.InferenceSession:
+    options = onnxruntime.SessionOptions()
+    # Clients, and calls of other threads, use the same cores.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    options.intra_op_num_threads = threads
+    return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+
+
+class OpenVino(Network):
+    """The graph of `openvino_model.xml`, or of `model.onnx` in bfloat16; each call is on one core."""
+
+    def __init__(self, path: str, cores: int, whole_files: bool, precision: str):
+        super().__init__()
+        self._core, self._cores, self._precision = openvino.Core(), cores, precision
         self.length_step = _LENGTH_STEP_OF_FILES if whole_files else _LENGTH_STEP
         try:
             self.model = self._core.read_model(path)
         except RuntimeError as error:
             raise InputError(f"{path}: OpenVINO cannot read it ({error}); convert the model again") from error
-        if self.model.has_rt_info(["framework", _QUANTIZED]):
-            raise InputError(
-                f"{path}: int8 of an earlier release, for ONNX Runtime; convert the model again with --quantize int8"
-            )
-        # Without a hint, OpenVINO chooses bfloat16 on processors that have it.
-        self._precision = "bf16" if self.model.has_rt_info(["framework", BFLOAT16]) else "f32"
         self.inputs = [value.any_name for value in self.model.inputs]
         self.outputs = {
             value.any_name: tuple(size.get_length() if size.is_static else -1 for size in value.partial_shape)
@@ -66,35 +133,28 @@ class Network:
         self._by_token = {
             name for name, shape in self.outputs.items() if shape[1:2] == (-1,) and not (by_choice and name == "logits")
         }
-        self._compiled: dict[tuple[tuple[str, ...], int], openvino.CompiledModel] = {}
-        self._calls, self._lock = 0, threading.Lock()
+        self._compiled: dict[tuple[str, ...], openvino.CompiledModel] = {}
 
-    def compute(self, feed: Mapping[str, np.ndarray], names: tuple[str, ...]) -> list[np.ndarray]:
-        """The outputs `names` for inputs int64 [B, ..., T]."""
+    def _computed(self, feed: Mapping[str, np.ndarray], names: tuple[str, ...], is_alone: bool) -> list[np.ndarray]:
         length = feed["input_ids"].shape[-1]
         padding = [(0, 0)] * (feed["input_ids"].ndim - 1) + [(0, -length % self.length_step)]
         feed = {name: np.pad(value, padding) for name, value in feed.items()}
-        with self._lock:
-            self._calls += 1
-            graph = self._graph(names, self._threads if self._calls == 1 else 1)
-        try:
-            results = graph.create_infer_request().infer(feed, share_inputs=True)
-        finally:
-            with self._lock:
-                self._calls -= 1
+        results = self._graph(names).create_infer_request().infer(feed, share_inputs=True)
         outputs = ((name, results[number]) for number, name in enumerate(names))
         return [value[:, :length] if name in self._by_token else value for name, value in outputs]
 
-    def _graph(self, names: tuple[str, ...], threads: int) -> openvino.CompiledModel:
-        """The part of the graph that `names` need, for calls on `threads` cores each."""
-        if (names, threads) not in self._compiled:
-            outputs = [self.model.output(name) for name in names]
-            part = openvino.Model(outputs, self.model.get_parameters())
-            settings = {
-                "INFERENCE_PRECISION_HINT": self._precision,
-                "NUM_STREAMS": 1 if threads > 1 else self._cores,
-                "INFERENCE_NUM_THREADS": max(threads, self._cores),
-                "ENABLE_CPU_PINNING": False,  # clients, and other processes, use the same cores
-            }
-            self._compiled[names, threads] = self._core.compile_model(part, "CPU", settings)
-        return self._compiled[names, threads]
+    def _graph(self, names: tuple[str, ...]) -> openvino.CompiledModel:
+        """The part of the graph that `names` need."""
+        with self._lock:
+            if names not in self._compiled:
+                outputs = [self.model.output(name) for name in names]
+                part = openvino.Model(outputs, self.model.get_parameters())
+                settings = {
+                    # Without a hint, OpenVINO chooses bfloat16 on processors that have it.
+                    "INFERENCE_PRECISION_HINT": self._precision,
+                    "NUM_STREAMS": self._cores,
+                    "INFERENCE_NUM_THREADS": self._cores,
+                    "ENABLE_CPU_PINNING": False,  # clients, and other processes, use the same cores
+                }
+                self._compiled[names] = self._core.compile_model(part, "CPU", settings)
+            return self._compiled[names]

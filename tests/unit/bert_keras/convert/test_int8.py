@@ -15,7 +15,8 @@ from typer.testing import CliRunner
 from bert_keras.convert.formats import read_folder
 from bert_keras.convert.onnx.answers import OnnxModel
 from bert_keras.convert.onnx.folder import write_graph, write_onnx
-from bert_keras.convert.onnx.network import INT8_FILE, MODEL_FILE, Network
+from bert_keras.convert.onnx.graph import INPUTS
+from bert_keras.convert.onnx.network import INT8_FILE, MODEL_FILE, OnnxRuntime, OpenVino, open_network
 from bert_keras.errors import InputError
 from pipeline.cli import app
 from tests.support.models import trained_bert
@@ -67,16 +68,29 @@ def test_the_same_rows_give_the_same_bytes_which_say_how_many_they_were(two_laye
     assert '<rows value="7" />' in (tmp_path / "first" / INT8_FILE).read_text()
 
 
-@pytest.mark.parametrize("precision, hint", [("float32", "f32"), ("mixed_bfloat16", "bf16")])
-def test_bfloat16_is_computed_only_if_asked_for(precision, hint, two_layers, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    "precision, engine, hint",
+    [("float32", OnnxRuntime, None), ("mixed_bfloat16", OpenVino, "bf16"), ("int8", OpenVino, "f32")],
+)
+def test_the_precision_chooses_the_engine_and_bfloat16_is_computed_only_if_asked_for(
+    precision, engine, hint, two_layers, tmp_path, monkeypatch
+):
+    folder = read_folder(str(two_layers / "hf"))
+    if precision == "int8":
+        write_onnx(folder, str(tmp_path), "int8", [{"text": text} for text in TEXTS])
+    else:
+        write_graph(folder.model, folder.tokenizer, str(tmp_path), folder.embedding, precision)
     asked = []
     core = type("Core", (openvino.Core,), {"compile_model": lambda self, *of: asked.append(of[2])})
     monkeypatch.setattr(openvino, "Core", core)
-    folder = read_folder(str(two_layers / "hf"))
-    write_graph(folder.model, folder.tokenizer, str(tmp_path), folder.embedding, precision)
-    with pytest.raises(AttributeError):  # nothing is compiled
-        Network(str(tmp_path), 1).compute({"input_ids": np.zeros((1, 1), np.int64)}, ("last_hidden_state",))
-    assert [settings["INFERENCE_PRECISION_HINT"] for settings in asked] == [hint]
+    network, feed = open_network(str(tmp_path), 1), dict.fromkeys(INPUTS, np.ones((1, 3), np.int64))
+    assert type(network) is engine
+    if hint is None:
+        assert network.compute(feed, ("last_hidden_state",))[0].shape[:2] == (1, 3)
+    else:
+        with pytest.raises(AttributeError):  # nothing is compiled
+            network.compute(feed, ("last_hidden_state",))
+    assert [settings["INFERENCE_PRECISION_HINT"] for settings in asked] == [hint] * (hint is not None)
 
 
 # Run without pytest, in whose presence NNCF sends nothing anyway.
@@ -126,5 +140,5 @@ def test_what_is_refused(two_layers, tmp_path):
     with pytest.raises(InputError, match=r"model\.onnx: int8 of an earlier release.*convert the model again"):
         OnnxModel(str(tmp_path / "before"))
     (tmp_path / "before" / MODEL_FILE).write_bytes(b"damaged")
-    with pytest.raises(InputError, match=r"model\.onnx: OpenVINO cannot read it"):
+    with pytest.raises(InputError, match=r"model\.onnx: ONNX Runtime cannot read it"):
         OnnxModel(str(tmp_path / "before"))

@@ -172,7 +172,7 @@ def test_an_engine_sees_its_own_versions_only(folder, tmp_path):
         assert not server.store.has_versions()
     (tmp_path / "1").mkdir()
     (tmp_path / "1" / "saved_model.pb").touch()
-    with Server(tmp_path, grpc_port=0, rest_port=0, engines=engines("openvino")) as server:
+    with Server(tmp_path, grpc_port=0, rest_port=0, engines=engines("onnx")) as server:
         assert not server.store.has_versions()
 
 

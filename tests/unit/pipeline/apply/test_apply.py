@@ -227,7 +227,7 @@ def test_an_engine_answers_each_row_as_alone(signature, graph, texts, tmp_path, 
     texts.write_text(texts.read_text() + '{"id": 120, "text": "no mask"}\n')
     figures = apply(graph, texts, tmp_path / "out", signature=signature)
     assert figures["bad_rows"] == (signature == "fill_mask") and figures["rows"] >= len(TEXTS)
-    servable = engines("openvino")["model.onnx"]("bert", 1, graph, None)
+    servable = engines("onnx")["model.onnx"]("bert", 1, graph, None)
     for text, row in zip(TEXTS, answers(tmp_path / "out"), strict=False):
         outputs = servable.predict(signature, {"text": np.array([text.encode()], object)})
         wanted = plain({key: serializable(key, value[0]) for key, value in outputs.items()})

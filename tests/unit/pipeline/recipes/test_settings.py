@@ -252,21 +252,21 @@ def test_every_family_takes_every_masking(name, masked):
         assert with_settings(RECIPES[name](), [f"examples.masking.{masked}={value}"])
 
 
-ONNX = ["export.quantize=int8", "export.engine=openvino", "serving.max_difference=0.5"]
+ONNX = ["export.quantize=int8", "export.engine=onnx", "serving.max_difference=0.5"]
 
 
 @pytest.mark.parametrize(
     "settings, message",
     [
-        (ONNX[:1], "export.quantize=int8 is for export.engine=openvino; set both"),
+        (ONNX[:1], "export.quantize=int8 is for export.engine=onnx; set both"),
         (ONNX[:2], "below what export.quantize=int8 rounds off; also set serving.max_difference, to 0.5 for example"),
-        (ONNX[1:2], "below what export.engine=openvino rounds off"),
-        ([*ONNX, "restarts.count=3", "restarts.ensemble=2"], "openvino serves one model without a BiLSTM"),
-        ([*ONNX, "task.bilstm=true"], "openvino serves one model without a BiLSTM"),
+        (ONNX[1:2], "below what export.engine=onnx rounds off"),
+        ([*ONNX, "restarts.count=3", "restarts.ensemble=2"], "onnx serves one model without a BiLSTM"),
+        ([*ONNX, "task.bilstm=true"], "onnx serves one model without a BiLSTM"),
     ],
 )
 def test_what_another_engine_needs(settings, message):
     with pytest.raises(InputError, match=message):
         with_settings(finetuning("sst-2"), settings)
     assert with_settings(finetuning("sst-2"), ONNX).export.quantize == "int8"
-    assert "export.engine=openvino is for `bert-tfx finetune`" in refusal(*ONNX)
+    assert "export.engine=onnx is for `bert-tfx finetune`" in refusal(*ONNX)
