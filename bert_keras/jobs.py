@@ -10,8 +10,7 @@ from typing import Any, ClassVar, TypeVar
 from pydantic import ConfigDict, TypeAdapter
 
 from bert_keras.models.config import BertConfig
-from bert_keras.objectives.distillation import DistillationSettings
-from bert_keras.objectives.settings import PretrainingSettings
+from bert_keras.objectives.settings import DistillationSettings, PretrainingSettings
 from bert_keras.saved_model.settings import ExportSettings
 from bert_keras.tasks.settings import FineTuningConfig, RestartSettings, SearchSettings, TaskSettings
 from bert_keras.training.affects import EXPORT, INPUT, RUN, WEIGHTS

@@ -21,7 +21,7 @@ from bert_keras.finetuning.init_checkpoint import check_knows, digest_of, init_c
 from bert_keras.finetuning.teacher import Teacher
 from bert_keras.finetuning.training import TrainedTask, fine_tune
 from bert_keras.jobs import FinetuneJob
-from bert_keras.objectives.distillation import DistillationSettings
+from bert_keras.objectives.settings import DistillationSettings
 from bert_keras.tasks.metrics.scores import score
 from bert_keras.tasks.rows import TaskRow, read_rows
 from bert_keras.tasks.settings import FineTuningConfig, TaskSettings, TaskSpec

@@ -17,8 +17,9 @@ from bert_keras.data.array_batches import ArrayExamples
 from bert_keras.errors import InputError
 from bert_keras.finetuning.init_checkpoint import ROBERTAS, check_reads, initialize_encoder
 from bert_keras.models.config import BertConfig
-from bert_keras.objectives.distillation import DistillationSettings, distilled
+from bert_keras.objectives.distillation import distilled
 from bert_keras.objectives.objective import Objective
+from bert_keras.objectives.settings import DistillationSettings
 from bert_keras.tasks.rows import TaskFeatures, TaskRow
 from bert_keras.tasks.settings import FineTuningConfig, TaskSettings
 from bert_keras.tasks.similarity import check_training, matryoshka

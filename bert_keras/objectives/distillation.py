@@ -20,27 +20,9 @@ from keras import ops
 
 from bert_keras.data.array_batches import TEACHER_OUTPUTS, TEACHER_SPANS, TEACHER_TOKENS, TOKEN_LABELS, WEIGHTS
 from bert_keras.objectives.objective import Objective
+from bert_keras.objectives.settings import DistillationSettings
 
 _LOSS, _WEIGHT = "teacher_loss", "teacher_weight"
-
-
-@dataclasses.dataclass(frozen=True)
-class DistillationSettings:
-    """How a model learns from a teacher.
-
-    Attributes:
-        weight: the teacher's share of the loss; 1: the labels are not used.
-        temperature: divides logits before the softmax; the higher, the more the teacher's order of wrong labels counts.
-    """
-
-    weight: float = 0.5
-    temperature: float = 2.0
-
-    def __post_init__(self) -> None:
-        if not 0 < self.weight <= 1:
-            raise ValueError(f"distillation.weight is {self.weight}; it must be above 0, and at most 1")
-        if not self.temperature > 0:
-            raise ValueError(f"distillation.temperature is {self.temperature}; it must be above 0")
 
 
 def distilled(objective: Objective, settings: DistillationSettings) -> Objective:

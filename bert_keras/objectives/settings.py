@@ -1,4 +1,4 @@
-"""Settings of the model that is pre-trained, and its objective."""
+"""Settings of the model that is pre-trained, its objective, and learning from a teacher."""
 
 from __future__ import annotations
 
@@ -83,3 +83,22 @@ class PretrainingSettings:
                 f"pretraining.model_family is {self.model_family!r}, which does not learn from "
                 f"examples.objective={objective!r}: make the examples with 'single_sequence' or 'doc_sentences'"
             )
+
+
+@dataclasses.dataclass(frozen=True)
+class DistillationSettings:
+    """How a model learns from a teacher.
+
+    Attributes:
+        weight: the teacher's share of the loss; 1: the labels are not used.
+        temperature: divides logits before the softmax; the higher, the more the teacher's order of wrong labels counts.
+    """
+
+    weight: float = 0.5
+    temperature: float = 2.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.weight <= 1:
+            raise ValueError(f"distillation.weight is {self.weight}; it must be above 0, and at most 1")
+        if not self.temperature > 0:
+            raise ValueError(f"distillation.temperature is {self.temperature}; it must be above 0")

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 from typing import ClassVar
 
-from bert_keras.objectives.distillation import DistillationSettings
+from bert_keras.objectives.settings import DistillationSettings
 from bert_keras.saved_model.settings import ExportSettings
 from bert_keras.tasks.settings import FineTuningConfig, RestartSettings, SearchSettings, TaskSettings
 from bert_keras.tasks.table import Task, task_of

@@ -27,7 +27,8 @@ from bert_keras.models.roberta import RobertaForMaskedLM
 from bert_keras.models.spanbert import SpanBertForPreTraining
 from bert_keras.models.task_models import BertForSentenceSimilarity
 from bert_keras.objectives import electra, gpt_bert, mlm, mlm_nsp, next_token, span_boundary
-from bert_keras.objectives.distillation import DistillationSettings, distilled
+from bert_keras.objectives.distillation import distilled
+from bert_keras.objectives.settings import DistillationSettings
 from bert_keras.tasks import similarity
 from bert_keras.training.backends.opening import open_devices
 from bert_keras.training.config import SecondPhase

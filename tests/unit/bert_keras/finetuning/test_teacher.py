@@ -19,7 +19,7 @@ from bert_keras.finetuning.training import TrainedTask, fine_tune
 from bert_keras.jobs import FinetuneJob
 from bert_keras.models.backbone import BertBackbone
 from bert_keras.models.config import BertConfig
-from bert_keras.objectives.distillation import DistillationSettings
+from bert_keras.objectives.settings import DistillationSettings
 from bert_keras.saved_model.settings import EmbeddingSettings
 from bert_keras.tasks.rows import TaskRow, write_rows
 from bert_keras.tasks.settings import FineTuningConfig, TaskSettings

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from bert_keras.data.array_batches import TEACHER_OUTPUTS, TEACHER_SPANS, TEACHER_TOKENS
-from bert_keras.objectives.distillation import DistillationSettings, distilled
+from bert_keras.objectives.distillation import distilled
+from bert_keras.objectives.settings import DistillationSettings
 from bert_keras.tasks.task_types import TASK_TYPES
 
 RNG = np.random.default_rng(0)
