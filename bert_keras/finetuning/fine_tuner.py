@@ -61,8 +61,8 @@ class FineTuner:
     root: str
     identity: str
     scoring: str
-    teacher: Teacher | None
-    distillation: DistillationSettings
+    teacher: Teacher | None = None
+    distillation: DistillationSettings = dataclasses.field(default_factory=DistillationSettings)
 
     @classmethod
     def from_job(cls, job: FinetuneJob) -> FineTuner:
@@ -107,8 +107,8 @@ class FineTuner:
         gc.collect()
         train, held_out = self.rows["train"], self.rows[EVAL]
         folder = self.folder(config)
-        learned = (self.teacher, self.distillation)
-        model = fine_tune(self.task, self.settings, config, self.init, train, held_out, folder, devices, *learned)
+        learned = {"teacher": self.teacher, "distillation": self.distillation} if self.teacher else {}
+        model = fine_tune(self.task, self.settings, config, self.init, train, held_out, folder, devices, **learned)
         return TrainedTask(model, self.task, self.settings, self.init.known_tokenizer())
 
     def scores(self, trained: TrainedTask, batch_size: int) -> dict[str, float]:

@@ -7,7 +7,7 @@ import pytest
 
 from bert_keras.jobs import FinetuneJob, PretrainJob
 from bert_keras.models.config import BertConfig
-from bert_keras.objectives.settings import PretrainingSettings
+from bert_keras.objectives.settings import DistillationSettings, PretrainingSettings
 from bert_keras.saved_model.settings import ExportSettings
 from bert_keras.tasks.settings import FineTuningConfig, RestartSettings, SearchSettings, TaskSettings
 from bert_keras.training.config import SecondPhase, TrainingConfig
@@ -34,6 +34,9 @@ JOBS = (
         cased=False,
         model=BertConfig(num_hidden_layers=2),
         vocabulary="vocabulary",
+        teacher="teacher",
+        teacher_fingerprint="ghi",
+        distillation=DistillationSettings(0.9),
         training=FineTuningConfig(seed=1),
         search=SearchSettings(True, learning_rate=(1e-4,)),
         restarts=RestartSettings(3, 2),

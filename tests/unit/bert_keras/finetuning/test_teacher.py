@@ -142,6 +142,7 @@ def test_rows_without_labels_are_trained_on_with_the_teachers_answers(job, tmp_p
     figures = json.loads((tmp_path / "logs" / "teacher.json").read_text())
     assert figures["scores"] == tuner.scores(tuner.teacher.trained, 8)
     assert figures["costs"]["model"]["megabytes"] == figures["costs"]["teacher"]["megabytes"] > 0
+    assert all(figures["costs"][name]["cpu_ms"] > 0 for name in ("model", "teacher"))
     lines = [json.loads(line) for line in (tmp_path / "logs" / "log.jsonl").read_text().splitlines()]
     assert max(line["step"] for line in lines) == 24 // 8 * 4
     (outputs,) = (tmp_path / "training" / "teachers").glob("*/train.npz")
