@@ -9,6 +9,7 @@ import json
 import math
 import os
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from etils import epath
 from rich.console import Console
@@ -107,7 +108,7 @@ class FineTuner:
         gc.collect()
         train, held_out = self.rows["train"], self.rows[EVAL]
         folder = self.folder(config)
-        learned = {"teacher": self.teacher, "distillation": self.distillation} if self.teacher else {}
+        learned: dict[str, Any] = {"teacher": self.teacher, "distillation": self.distillation} if self.teacher else {}
         model = fine_tune(self.task, self.settings, config, self.init, train, held_out, folder, devices, **learned)
         return TrainedTask(model, self.task, self.settings, self.init.known_tokenizer())
 
