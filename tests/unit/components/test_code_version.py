@@ -194,6 +194,7 @@ HARMLESS = {
     *(
         "nncf",
         "onnx",
+        "onnxruntime",
         "openvino",
         "psutil",
         "pydantic",

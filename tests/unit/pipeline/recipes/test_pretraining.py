@@ -118,7 +118,7 @@ def test_the_list_is_narrow_and_names_every_recipe_with_its_command():
 
 
 def test_the_sections_of_a_recipe():
-    sections = {"data", "task", "training", "gate", "search", "restarts", "serving", "slices", "export"}
+    sections = {"data", "task", "training", "gate", "distillation", "search", "restarts", "serving", "slices", "export"}
     assert {key.partition(".")[0] for key in settings_of(finetuning("sst-2"))} == sections
 
 

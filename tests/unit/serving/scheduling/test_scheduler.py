@@ -56,13 +56,13 @@ class Incomplete(Engine):
 class Busy:
     """A scheduler whose only thread computes "wait" until the end of the block; requests queue in order."""
 
-    def __init__(self, engine: Engine | None = None, merges: bool = True, shares: bool = True, **settings: Any):
+    def __init__(self, engine: Engine | None = None, shares: bool = True, **settings: Any):
         self.engine = engine or Engine()
         batching = BatchingSettings(num_batch_threads=1, **settings)
         self.scheduler = Scheduler(batching if shares else None)
         self.scheduler._settings = batching
         self.servable = EngineServable(
-            "bert", 1, Path(), {"serving_default": self.engine, "other": self.engine}, batching, merges
+            "bert", 1, Path(), {"serving_default": self.engine, "other": self.engine}, batching
         )
         self._clients = ThreadPoolExecutor(32)
 
@@ -143,9 +143,8 @@ def test_large_requests_take_turns_with_others() -> None:
     assert list(map(counts, asked)) == [[1] * 20] * 2
 
 
-@pytest.mark.parametrize("settings", [{"merges": False}, {"shares": False}], ids=["int8", "no batching"])
-def test_requests_that_share_no_call(settings: dict[str, bool]) -> None:
-    with Busy(**settings) as busy:
+def test_without_batching_requests_share_no_call() -> None:
+    with Busy(shares=False) as busy:
         asked = [busy.ask(b"one"), busy.ask(b"two", b"three")]
     assert busy.calls == [[b"one"], [b"two", b"three"]]
     assert list(map(counts, asked)) == [[1], [1, 1]]
