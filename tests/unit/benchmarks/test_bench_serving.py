@@ -55,7 +55,7 @@ def test_the_report_has_a_row_a_side_and_an_aim():
     measured = {(FLOAT32, REST, 4): turns(10, cpu=0.01), (FASTAPI, REST, 4): turns(8)}
     about = {"texts": "some", "tokens": 9.0, "cores": [0], "client_cores": [1], "rounds": 1, "seconds": 1}
     text = report(measured, about | {"differences": {"bert-tfx": 2e-6}})
-    assert "| REST | 4 | bert-tfx, OpenVINO | 10 | 5.0 | 6.0 | 7.0 | 10.00 | 1.00 |" in text
+    assert "| REST | 4 | bert-tfx, ONNX Runtime | 10 | 5.0 | 6.0 | 7.0 | 10.00 | 1.00 |" in text
     assert "at least 1 | 1.25 [1.25 - 1.25] | yes |" in text
     assert "bert-tfx 2.0e-06" in text
 
