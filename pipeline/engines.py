@@ -1,4 +1,4 @@
-"""What computes a model's signatures, for the server and for `bert-tfx apply`."""
+"""The engines that compute a model's signatures, for the server and for `bert-tfx apply`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the engines cost in scores: a fine-tuned model by TensorFlow and by OpenVINO, in float32 and in int8.
+"""Compare the scores of a fine-tuned model by engine: TensorFlow and ONNX Runtime in float32, OpenVINO in int8.
 
     python -m benchmarks.serving.engine_scores MODEL ROWS
 
@@ -73,7 +73,7 @@ def main() -> None:
         print(quantize_folder(f"{work}/int8", [row.inputs for row in train]), file=sys.stderr)
         engines = {
             "tensorflow float32": loaded.signatures["evaluate"],
-            "openvino float32": EngineModel(f"{work}/float32").signatures["evaluate"],
+            "onnxruntime float32": EngineModel(f"{work}/float32").signatures["evaluate"],
             "openvino int8": EngineModel(f"{work}/int8").signatures["evaluate"],
         }
         answers = {

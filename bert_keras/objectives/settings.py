@@ -87,7 +87,7 @@ class PretrainingSettings:
 
 @dataclasses.dataclass(frozen=True)
 class DistillationSettings:
-    """How a model learns from a teacher.
+    """Settings of learning from a teacher.
 
     Attributes:
         weight: the teacher's share of the loss; 1: the labels are not used.

@@ -39,7 +39,7 @@ class PairSettings:
 
 @dataclasses.dataclass(frozen=True)
 class TeacherSettings:
-    """How a model is compared with its teacher.
+    """The comparison of a model with its teacher.
 
     Attributes:
         metric: the first score of the task.

@@ -1,6 +1,6 @@
 """A version that an engine other than TensorFlow answers, from a folder with a file of its own.
 
-The server knows no such engine: its caller gives it one (`bert-tfx serve` gives OpenVINO's).
+The server knows no such engine: its caller gives it one (`pipeline.engines`).
 """
 
 from collections.abc import Mapping

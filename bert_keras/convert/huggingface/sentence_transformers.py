@@ -120,7 +120,7 @@ def _prompt_fields(directory: str) -> tuple[str, dict[str, Any]]:
 
 
 def read_activation(directory: str, fields: dict[str, Any], is_choice: bool) -> str | None:
-    """What a cross-encoder applies to its logits (`ACTIVATIONS`), "" if the folder does not say it; None: it is none.
+    """Read the activation of a cross-encoder's logits (`ACTIVATIONS`), "" if the folder does not say it; None: it is none.
 
     Args:
         fields: of `config.json`.
