@@ -120,7 +120,7 @@ def _prompt_fields(directory: str) -> tuple[str, dict[str, Any]]:
 
 
 def read_activation(directory: str, fields: dict[str, Any], is_choice: bool) -> str | None:
-    """Read the activation of the logits (`ACTIVATIONS`), "" if the folder does not say it; None: it is no cross-encoder.
+    """Read the activation of logits (`ACTIVATIONS`), "" if the folder does not say it; None: it is no cross-encoder.
 
     Args:
         fields: of `config.json`.

@@ -1,4 +1,4 @@
-"""A converted folder answers raw text as the SavedModel's signatures do: every task type, both tokenizers, the server."""
+"""A converted folder answers raw text as the SavedModel does: every task type, both tokenizers, the server."""
 
 import dataclasses
 import json
