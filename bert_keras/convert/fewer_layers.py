@@ -50,9 +50,10 @@ def with_layers(folder: ModelFolder, layers: Sequence[int]) -> ModelFolder:
     def load() -> Networks:
         networks = folder.networks
         arguments = networks.model.get_config()
-        model = type(networks.model).from_config(
-            {**arguments, "config": {**arguments["config"], "num_hidden_layers": len(layers)}}
-        )
+        # An ELECTRA's configuration has its encoder's in it.
+        fields = arguments["config"].get("discriminator", arguments["config"])
+        fields["num_hidden_layers"] = len(layers)
+        model = type(networks.model).from_config(arguments)
         model.build()
         values = {variable.path: variable for variable in networks.model.weights}
         for variable in model.weights:
@@ -98,6 +99,7 @@ def _static(folder: ModelFolder) -> ModelFolder:
         folder.path,
         embedding=EmbeddingSettings("mean"),
         origin=folder.origin,
+        notes=(f"the output layer of {folder.task.name} is left out",) if folder.task else (),
     )
 
 

@@ -19,6 +19,7 @@ from bert_keras.finetuning.training import TrainedTask, fine_tune
 from bert_keras.jobs import FinetuneJob
 from bert_keras.models.backbone import BertBackbone
 from bert_keras.models.config import BertConfig
+from bert_keras.models.electra import ElectraConfig, ElectraDiscriminator
 from bert_keras.objectives.settings import DistillationSettings
 from bert_keras.saved_model.settings import EmbeddingSettings
 from bert_keras.tasks.rows import TaskRow, write_rows
@@ -215,6 +216,17 @@ def test_a_model_with_some_layers_has_their_weights(layers):
         for number, layer in enumerate(layers):
             path = path.replace(f"layer_{number}/", f"LAYER_{layer - 1}/")
         np.testing.assert_array_equal(variable.numpy(), values[path.replace("LAYER", "layer")])
+
+
+def test_an_electra_keeps_its_discriminator_with_some_layers():
+    model = ElectraDiscriminator(ElectraConfig(CONFIG, 16, 1.0), seed=2)
+    model.build()
+    student = with_layers(ModelFolder.in_memory(model, TOKENIZER), [2]).model
+    assert isinstance(student, ElectraDiscriminator) and student.backbone.config.num_hidden_layers == 1
+    np.testing.assert_array_equal(
+        student.backbone.encoder_layers[0].intermediate.kernel, model.backbone.encoder_layers[1].intermediate.kernel
+    )
+    assert model.backbone.config.num_hidden_layers == 2
 
 
 def test_refuses_layers_that_are_not_there():
