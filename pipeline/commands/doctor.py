@@ -35,6 +35,7 @@ MEMORY, DISK = 4, 5
 PORTS = {8500: "--grpc-port", 8501: "--rest-port"}
 # What the commands need which an extra brings; the extra's first package stands for it.
 EXTRAS = {
+    "serve": ("uvicorn", "serve of a folder with model.onnx"),
     "pipeline": ("tfx", "all but examples, tokenize and train on JAX"),
     "jax": ("jax", "training.backend=jax"),
     "keras-hub": ("keras-hub", "convert from and to keras-hub"),

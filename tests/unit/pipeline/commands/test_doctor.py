@@ -43,7 +43,7 @@ def judged(lock="", **facts):
 def test_a_machine_that_fits_says_what_is_missing_only():
     found = judged()
     assert [f.subject for f in found.values() if f.level != OK] == [
-        f"bert-tfx[{extra}]" for extra in ("jax", "keras-hub", "onnx", "kubeflow")
+        f"bert-tfx[{extra}]" for extra in ("serve", "jax", "keras-hub", "onnx", "kubeflow")
     ]
     assert found["bert-tfx[kubeflow]"].remedy.endswith("pip install 'bert-tfx[kubeflow]'")
     assert found["bert-tfx"].value == "bert-tfx 0.1.0; all packages fit"
