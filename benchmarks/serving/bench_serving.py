@@ -30,7 +30,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from benchmarks.serving.child import Child
-from benchmarks.serving.serving_backends import FASTEMBED, GRPC, INT8, NEEDED, OURS, PEERS, SIDES
+from benchmarks.serving.serving_backends import FASTEMBED, INT8, NEEDED, OURS, PEERS, SIDES
 from benchmarks.serving.serving_load import export, sentences
 
 TEXTS, COMPARING_CLIENTS, TOLERANCE = 512, 16, 1e-3
