@@ -31,6 +31,9 @@ class Job:
             settings of the weights train anew.
         code: a hash of the code that makes the weights.
         stage_code: a hash of all code of the job, for the cache of a pipeline and for scores of the model.
+        teacher: the folder of a larger model whose outputs are learned, too; "": none.
+        teacher_fingerprint: a hash of the files of `teacher`, for the cache of a pipeline; training does not read it.
+        distillation: how the teacher's outputs are learned.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
@@ -40,6 +43,9 @@ class Job:
     training_root: str = field(metadata=RUN)
     code: str = field(default="", metadata=WEIGHTS)
     stage_code: str = field(default="", metadata=EXPORT)
+    teacher: str = field(default="", metadata=INPUT)
+    teacher_fingerprint: str = field(default="", metadata=RUN)
+    distillation: DistillationSettings = field(default_factory=DistillationSettings, metadata=WEIGHTS)
     export: ExportSettings = field(default_factory=ExportSettings, metadata=EXPORT)
 
     @classmethod
@@ -81,16 +87,13 @@ class FinetuneJob(Job):
         task: the task's name; the rows must be of this task.
         init: the folder of the initial checkpoint, in any format that `bert-tfx convert` reads; "": all weights are
             drawn.
-        init_fingerprint: a hash of the files of `init`, for the cache of a pipeline; training does not read it.
+        init_fingerprint: a hash of the files of `init`, like `teacher_fingerprint`.
         cased: whether the vocabulary of `init` keeps case; None: as the folder says.
         model: without `init`: the encoder.
         vocabulary: without `init`: the folder of `vocab.txt` and `vocab_spec.json`.
         training: of a search: the settings that it does not vary.
         search: the grid to search before the training, if it is enabled.
         restarts: how many seeds, and how many of their models answer together.
-        teacher: the folder of a fine-tuned model whose outputs are learned, too; "": none.
-        teacher_fingerprint: a hash of the files of `teacher`, like `init_fingerprint`.
-        distillation: how the teacher's outputs are learned.
         max_unknown_fraction: the largest share of unknown tokens in the rows; None: any.
     """
 
@@ -102,9 +105,6 @@ class FinetuneJob(Job):
     cased: bool | None = field(default=None, metadata=INPUT)
     model: BertConfig | None = field(default=None, metadata=INPUT)
     vocabulary: str = field(default="", metadata=INPUT)
-    teacher: str = field(default="", metadata=INPUT)
-    teacher_fingerprint: str = field(default="", metadata=RUN)
-    distillation: DistillationSettings = field(default_factory=DistillationSettings, metadata=WEIGHTS)
     training: FineTuningConfig = field(default_factory=FineTuningConfig, metadata=WEIGHTS)
     search: SearchSettings = field(default_factory=SearchSettings, metadata=RUN)
     restarts: RestartSettings = field(default_factory=RestartSettings, metadata=EXPORT)

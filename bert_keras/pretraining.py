@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 import json
+import math
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
@@ -17,11 +18,15 @@ from bert_keras.data.example_format import EXAMPLE_SPEC_FILE, SHARDS_FILE, Examp
 from bert_keras.data.masking import MaskingVocabulary
 from bert_keras.data.tfrecord_batches import DynamicMasking
 from bert_keras.errors import InputError
+from bert_keras.files import atomic_write_anywhere, json_text
+from bert_keras.finetuning.artifact_files import TEACHER_FILE
 from bert_keras.jobs import PretrainJob
 from bert_keras.models.bilm import BiLM, characters_of
 from bert_keras.models.config import BertConfig, Part
 from bert_keras.models.head_start import head_start
 from bert_keras.notices import notify, tell
+from bert_keras.objectives import mlm
+from bert_keras.objectives.distillation import Taught, distilled
 from bert_keras.objectives.objective import Objective
 from bert_keras.objectives.registry import pretraining_model
 from bert_keras.objectives.unigram import unigram_model
@@ -33,7 +38,7 @@ from bert_keras.training.affects import weights_of
 from bert_keras.training.backends.child import needs_child, run_child, train_in_child
 from bert_keras.training.backends.opening import open_devices
 from bert_keras.training.budget import Budget
-from bert_keras.training.checkpoint_dir import copy_logs, run_folder, tell_what_changed
+from bert_keras.training.checkpoint_dir import copy_logs, digest_of, run_folder, tell_what_changed
 from bert_keras.training.config import TrainingConfig
 from bert_keras.training.loop import TrainingLoop
 from bert_keras.training.mixed_examples import mixtures, text_never_read
@@ -75,7 +80,16 @@ def pretrain(job: PretrainJob) -> None:
     phases = phases_of(job.training, job.second_phase, examples)
     for phase in phases:
         check_enough_examples(phase)
-    depends_on = weights_of(job)
+    tokenizer = load_tokenizer(judged, spec)
+    create_model, objective = pretraining_model(job.pretraining, spec.objective, job.model, job.training.seed)
+    learned, teacher = objective, None
+    if job.teacher:
+        from bert_keras.convert.initial_weights import read_teacher
+
+        longest = ExampleSpec.load(judged).max_seq_length
+        teacher = read_teacher(job.teacher, objective.name, job.model, longest, tokenizer, judged)
+        learned = distilled(objective, job.distillation)
+    depends_on = {**weights_of(job), "teacher": digest_of(job.teacher) if job.teacher else None}
     # These files have the shards' checksums, which saves reading terabytes.
     inputs = [f"{folder}/{name}" for folder in by_length(job.examples) for name in (EXAMPLE_SPEC_FILE, SHARDS_FILE)]
     inputs += [os.path.join(job.init, name) for name in (INITIAL_WEIGHTS_FILE, LEARNED_ROWS_FILE) if job.init]
@@ -83,8 +97,6 @@ def pretrain(job: PretrainJob) -> None:
     if not devices.worker:
         tell_what_changed(directory, depends_on)
     learned_rows = _learned_rows(job.init) if job.training.freeze_initial else None
-    tokenizer = load_tokenizer(judged, spec)
-    create_model, objective = pretraining_model(job.pretraining, spec.objective, job.model, job.training.seed)
 
     def create_initial_model() -> keras.Model:
         model = create_model()
@@ -94,12 +106,12 @@ def pretrain(job: PretrainJob) -> None:
             model.load_weights(os.path.join(job.init, INITIAL_WEIGHTS_FILE))
         elif job.pretraining.head_start:
             head_start(model, _unigram_model(spec, judged))
-        return model
+        return Taught(model, teacher) if teacher else model
 
     def create_loop(
         training: TrainingConfig, phases: Sequence[Phase], directory: str, note: Callable[[int], None] | None = None
     ) -> TrainingLoop:
-        return TrainingLoop(create_initial_model, objective, training, phases, directory, devices, learned_rows, note)
+        return TrainingLoop(create_initial_model, learned, training, phases, directory, devices, learned_rows, note)
 
     training, note = job.training, None
     if training.budget:
@@ -116,8 +128,20 @@ def pretrain(job: PretrainJob) -> None:
         if importlib.util.find_spec("tensorflow") is None:
             tell(f"trained: {directory}; where TensorFlow is installed the same command exports the model")
         return
+    if teacher:
+        steps = devices.train_steps(model.teacher, keras.optimizers.SGD(), mlm.OBJECTIVE, training)
+        sums = steps.evaluate(loaded[judged].eval_batches(training.eval_batch_size))
+        _note_teacher(job, mlm.metrics_of(sums))
+        model = model.student
     export_with_examples(model, objective, job, judged, tokenizer, record=_origin(job.init))
     copy_logs(directory, job.logs_dir)
+
+
+def _note_teacher(job: PretrainJob, metrics: Mapping[str, float]) -> None:
+    """Write the teacher's figures on the held-out examples beside the logs, for the gate."""
+    scores = {"mlm_accuracy": metrics["mlm_accuracy"], "mlm_perplexity": math.exp(min(metrics["mlm_loss"], 700.0))}
+    text = json_text({"folder": job.teacher, "scores": scores}, indent=2, sort_keys=True) + "\n"
+    atomic_write_anywhere(os.path.join(job.logs_dir, TEACHER_FILE), text)
 
 
 def _origin(init: str) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from bert_keras.errors import InputError
 from bert_keras.models.config import BertConfig, Part
 from bert_keras.models.electra import ElectraDiscriminator, ElectraForPreTraining, ElectraGenerator
 from bert_keras.notices import notify
+from bert_keras.objectives.distillation import MASKED
 from bert_keras.saved_model.settings import FAMILY_FIELD
 from bert_keras.tokenizers.protocol import Tokenizer
 from bert_keras.tokenizers.vocabulary_files import format_fields, vocabulary_files
@@ -26,6 +27,7 @@ from bert_keras.tokenizers.wordpiece_extension import replaced_tokens
 
 if TYPE_CHECKING:
     from bert_keras.convert.architecture import Model
+    from bert_keras.models.pretraining_heads import MaskedLanguageModel
 
 # Fields that training may change: they determine no weight and no output of a trained model.
 _FREE_FIELDS = ("hidden_dropout_prob", "attention_probs_dropout_prob", "initializer_range", "vocab_size")
@@ -163,10 +165,56 @@ def _replaced(directory: str, original: Tokenizer, tokenizer: Tokenizer) -> dict
             return replaced_tokens(original, tokenizer.vocabulary)
         except ValueError as error:
             raise InputError(f"{directory}: {error}") from error
-    first, second = ((vocabulary_files(vocabulary), format_fields(vocabulary)) for vocabulary in both)
-    if first != second:
+    if _rules(original) != _rules(tokenizer):
         raise InputError(f"{directory}: its vocabulary is not the examples': make them with --init too")
     return {}
+
+
+def read_teacher(
+    directory: str, objective: str, student: BertConfig, max_seq_length: int, tokenizer: Tokenizer, source: str
+) -> MaskedLanguageModel:
+    """Read the teacher of a pre-training (`bert_keras.objectives.distillation.Taught`).
+
+    Args:
+        directory: a folder that `bert_keras.convert.formats.read_folder` reads.
+        objective: the student's; `student`: its encoder; `max_seq_length`: of its examples.
+        tokenizer: the student's.
+        source: the folder of the student's vocabulary.
+
+    Raises:
+        InputError: the folder is damaged or has no masked-LM head, or the model cannot teach this student.
+    """
+    if objective not in MASKED:
+        raise InputError(
+            f"--teacher {directory}: masked tokens are learned from a teacher, and the objective is {objective}; it "
+            f"must be one of {', '.join(MASKED)}"
+        )
+    folder, known = initial_folder(directory)
+    if _rules(known) != _rules(tokenizer):
+        raise InputError(
+            f"{directory}: its vocabulary is not the student's, that of {source}: a teacher must have the same one; "
+            "without --init and --vocab `pretrain --teacher` takes the teacher's"
+        )
+    for name, theirs, ours in (
+        ("hidden_size", folder.config.hidden_size, student.hidden_size),
+        ("max_position_embeddings", folder.config.max_position_embeddings, max_seq_length),
+    ):
+        if theirs < ours:
+            what = "the student is wider" if name == "hidden_size" else "the examples are longer"
+            raise InputError(f"{directory}: has {name} {theirs}, {what}, {ours}; give a larger teacher")
+    for remark in folder.remarks:
+        notify(f"teacher: {remark}")
+    if folder.config.causal or not hasattr(folder.model, "mlm_head") or "masked-LM head" in folder.untrained:
+        raise InputError(
+            f"{directory}: has no trained masked-LM head; a teacher of pre-training predicts masked tokens"
+        )
+    return folder.model
+
+
+def _rules(tokenizer: Tokenizer) -> tuple[Any, ...]:
+    """What two equal vocabularies have in common."""
+    rules = tokenizer.normalization.fields if isinstance(tokenizer, BertTokenizer) else {}
+    return vocabulary_files(tokenizer), format_fields(tokenizer), rules
 
 
 def _assign(

@@ -18,6 +18,7 @@ from etils import epath
 from bert_keras.errors import StageError
 from bert_keras.files import check_no_pattern, replacing
 from bert_keras.notices import notify
+from bert_keras.objectives.distillation import Taught
 
 if TYPE_CHECKING:
     from bert_keras.training.backends.devices import TrainSteps
@@ -137,7 +138,7 @@ class Checkpoints:
 
 
 def arrays_of(model: keras.Model, optimizer: keras.optimizers.Optimizer | None, step: int) -> dict[str, np.ndarray]:
-    """The step, the weights and the optimizer's variables by name, in this order.
+    """The step, the weights, of a `Taught` model the student's, and the optimizer's variables by name, in this order.
 
     Names do not depend on the backend or the process: paths without their first part, which counts instances, behind
     numbers, because paths may repeat.
@@ -147,6 +148,7 @@ def arrays_of(model: keras.Model, optimizer: keras.optimizers.Optimizer | None, 
 
 
 def _variables(model: keras.Model, optimizer: keras.optimizers.Optimizer | None) -> dict[str, keras.Variable]:
+    model = model.student if isinstance(model, Taught) else model
     named = {f"model/{number}/{v.path.partition('/')[2]}": v for number, v in enumerate(model.weights)}
     slots = optimizer.variables if optimizer else ()
     return {**named, **{f"optimizer/{number}/{v.name.rpartition('_')[2]}": v for number, v in enumerate(slots)}}

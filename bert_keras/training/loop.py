@@ -67,7 +67,7 @@ class TrainingLoop:
                 for layer in model._flatten_layers():
                     if isinstance(layer, BertBackbone):
                         layer.rematerializes, layer.pads_on_the_right = config.rematerialize, True
-                optimizer = create_optimizer(config, num_encoder_layers(model.weights), learned_rows)
+                optimizer = create_optimizer(config, num_encoder_layers(model.trainable_variables), learned_rows)
                 optimizer.build(model.trainable_variables)
         finally:
             keras.mixed_precision.set_dtype_policy("float32")

@@ -42,8 +42,8 @@ class TeacherSettings:
     """The comparison of a model with its teacher.
 
     Attributes:
-        metric: the first score of the task.
-        min_share: `TaskGate.min_share_of_teacher`.
+        metric: the first score of the task, or the accuracy of masked tokens.
+        min_share: the gate's `min_share_of_teacher`.
     """
 
     metric: str

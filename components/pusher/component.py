@@ -125,5 +125,5 @@ class ModelPush(
     """Pushes a `model` that both the quality gate and the serving check have blessed; all inputs are required."""
 
     def __init__(self, corpus: dict[str, Any] | None = None, **values: Any):
-        """Record facts of the corpus (`components.pusher.lineage.CORPUS`) in the version's lineage."""
+        """Record what `components.pusher.lineage.CORPUS` names in the version's lineage."""
         super().__init__(custom_config=corpus or {}, **values)

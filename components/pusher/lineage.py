@@ -6,11 +6,12 @@ Example:
      "pipeline": "bert-pretrain", "run": "2026-01-02T02:50:01.678901", "model": 41, "steps": 3000,
      "scores": {"mlm_perplexity": 46.2, "mlm_accuracy": 0.37, "nsp_accuracy": 0.79},
      "decontaminated": [{"name": "SST-2/dev.tsv", "sha256": "920e...", "unread": 0}], "language": "en",
-     "licence": "CC BY-SA 4.0"}
+     "licence": "CC BY-SA 4.0", "teacher": {"name": "large/serving/7", "sha256": "920e..."}}
 
 `model` is the id of the Model artifact in the run directory's ML Metadata, from which all else can be found.
 `decontaminated` are the evaluation sets that the corpus has no texts of (`corpus.decontaminate`), apart from `unread`
 rows, which could not be read; `language` and `licence` are settings of the corpus; null if unknown.
+`teacher` is what the model also learned from (`--teacher`); null without one.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ from bert_keras.training.log import LOG_FILE
 from components.evaluator.results import evaluated
 
 LINEAGE_FILE = "lineage.json"
-# Facts of the corpus.
-CORPUS = ("decontaminated", "language", "licence")
+# Facts of the corpus, and the teacher.
+CORPUS = ("decontaminated", "language", "licence", "teacher")
 
 
 def write_lineage(

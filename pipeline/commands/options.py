@@ -11,12 +11,13 @@ from typing import Annotated, Any, Literal, TypeVar
 
 import typer
 
-from pipeline.runs.request import CASED_OPTION, INIT_OPTION, SET_OPTION, VOCAB_OPTION
+from pipeline.runs.request import CASED_OPTION, INIT_OPTION, SET_OPTION, TEACHER_OPTION, VOCAB_OPTION
 
 Settings = Annotated[list[str] | None, SET_OPTION]
 Vocab = Annotated[str | None, VOCAB_OPTION]
 Init = Annotated[str | None, INIT_OPTION]
 Cased = Annotated[bool | None, CASED_OPTION]
+Teacher = Annotated[str | None, TEACHER_OPTION]
 RunDir = Annotated[
     str,
     typer.Option("--run-dir", metavar="DIR", help="Run directory."),

@@ -12,7 +12,7 @@ from etils import epath
 
 from bert_keras.errors import InputError
 from bert_keras.files import check_no_pattern
-from pipeline.commands.options import Cased, Init, Settings
+from pipeline.commands.options import Cased, Init, Settings, Teacher
 from pipeline.runs.run_dir import locked_run_dir, temporary_run_dir
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ def train(
     settings: Settings = None,
     init: Init = None,
     cased: Cased = None,
+    teacher: Teacher = None,
 ) -> None:
     """Train on existing examples, without TFX, gate and push. The same command resumes.
 
@@ -87,6 +88,8 @@ def train(
             training.enter_context(locked_run_dir(output, "--output"))
         if init:
             job = dataclasses.replace(job, init=_initial_model(job, init, cased, os.path.join(output, "initial_model")))
+        if teacher:
+            job = dataclasses.replace(job, teacher=teacher, distillation=chosen.distillation)
         pretrain(job)
 
 

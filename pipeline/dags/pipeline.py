@@ -25,7 +25,7 @@ from pipeline.dags.pretraining import pretraining_stages
 from pipeline.dags.trained import Trained, trainer_of
 from pipeline.recipes.finetuning import FineTuneRecipe
 from pipeline.recipes.settings import Recipe
-from pipeline.runs.run_dir import artifacts_dir, serving_dir, training_dir
+from pipeline.runs.run_dir import artifacts_dir, model_name, serving_dir, training_dir
 from pipeline.runs.spec import RunSpec
 
 
@@ -107,6 +107,8 @@ def _evaluate_and_push(spec: RunSpec, trained: Trained) -> list[BaseComponent]:
     corpus: dict[str, Any] = {"decontaminated": spec.inputs.checked}
     if isinstance(spec.recipe, Recipe):
         corpus |= {"language": spec.recipe.corpus.language, "licence": spec.recipe.corpus.licence}
+    if teacher := spec.inputs.teacher:
+        corpus["teacher"] = {"name": model_name(teacher.source), "sha256": teacher.sha256}
     push = ModelPush(
         model=trainer.outputs[stages.MODEL],
         model_run=trainer.outputs[stages.MODEL_RUN],

@@ -21,7 +21,7 @@ from components.code_version import PRETRAINING, code_fingerprint, weights_finge
 from components.corpus_gen.component import CorpusGen
 from components.corpus_gen.inputs import InputList
 from components.corpus_gen.settings import ALL_HELD_OUT, NONE_HELD_OUT, CorpusSettings
-from components.evaluator.component import ForgettingSettings, PairSettings
+from components.evaluator.component import ForgettingSettings, PairSettings, TeacherSettings
 from components.example_gate.component import ExampleGate
 from components.example_gate.schema import example_schema
 from components.pretrain_example_gen.component import PretrainExampleGen
@@ -75,6 +75,9 @@ def pretraining_stages(spec: RunSpec, recipe: Recipe) -> Trained:
         logs_dir="",
     )
     initial = _initial_model(spec, recipe, job, examples[-1]) if request.init else []
+    if inputs.teacher:
+        source, sha256, _ = dataclasses.astuple(inputs.teacher)
+        job = dataclasses.replace(job, teacher=source, teacher_fingerprint=sha256, distillation=recipe.distillation)
     trained_on = [*examples, *(stage.outputs[stages.EXAMPLES] for stage in replay[1:])]
     trainer = trainer_of(
         "components.trainer.pretrain",
@@ -104,6 +107,7 @@ def pretraining_stages(spec: RunSpec, recipe: Recipe) -> Trained:
         reference=reference[-1].outputs[stages.EXAMPLES] if reference else None,
         forgetting=forgetting if initial else None,
         pairs=PairSettings(inputs.pairs, gate.min_minimal_pairs) if inputs.pairs else None,
+        teacher=TeacherSettings("mlm_accuracy", gate.min_share_of_teacher) if request.teacher else None,
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from bert_keras.convert.initial_weights import check_family, differences, electra_sizes, initial_folder
 from bert_keras.errors import InputError
+from bert_keras.tokenizers.protocol import Tokenizer
 from bert_keras.tokenizers.wordpiece import BertTokenizer
 from bert_keras.tokenizers.wordpiece_extension import extended_size
 from pipeline.recipes.settings import Recipe, settings_of, with_settings
@@ -14,8 +15,12 @@ from pipeline.recipes.settings import Recipe, settings_of, with_settings
 _STEPS = "training.num_train_steps"
 
 
-def with_initial_model(recipe: Recipe, init: str | None, cased: bool | None, settings: Sequence[str]) -> Recipe:
+def with_initial_model(
+    recipe: Recipe, init: str | None, cased: bool | None, settings: Sequence[str], teacher: str | None = None
+) -> Recipe:
     """Apply settings to a recipe whose encoder and vocabulary are those of an initial model, if there is one.
+
+    Without one the vocabulary is that of the `teacher`, if there is one.
 
     `cased`: whether its vocabulary keeps case; None: as the folder says. InputError: the folder cannot be an initial
     model, a setting contradicts it, there are no steps, or the recipe or a setting needs an initial model.
@@ -26,7 +31,14 @@ def with_initial_model(recipe: Recipe, init: str | None, cased: bool | None, set
                 f"{recipe.name}: this recipe continues the training of a model: give it with --init DIR; to train one "
                 "from random weights, choose another recipe (bert-tfx recipes)"
             )
-        chosen = with_settings(recipe, settings)
+        known: dict[str, object] = {}
+        if teacher:
+            folder, tokenizer = initial_folder(teacher, cased)
+            known = {"model.vocab_size": folder.config.vocab_size, **_vocabulary_settings(tokenizer)}
+        chosen = with_settings(recipe, settings, known)
+        for name, value in known.items():
+            if settings_of(chosen)[name] != value:
+                raise InputError(f"--set {name}: the teacher {teacher} has {value}; remove the setting")
         if chosen.training.freeze_initial:
             raise InputError("training.freeze_initial: keeps the weights of an initial model; give it with --init DIR")
         return chosen
@@ -39,9 +51,7 @@ def with_initial_model(recipe: Recipe, init: str | None, cased: bool | None, set
     folder, tokenizer = initial_folder(init, cased)
     config = folder.config
     given: dict[str, object] = {f"model.{name}": value for name, value in dataclasses.asdict(config).items()}
-    if isinstance(tokenizer, BertTokenizer):
-        given |= {f"vocabulary.{name}": value for name, value in tokenizer.normalization.fields.items()}
-    given["vocabulary.algorithm"] = tokenizer.algorithm
+    given |= _vocabulary_settings(tokenizer)
     chosen = with_settings(recipe, settings, given)
     is_electra = chosen.pretraining.model_family == "electra"
     check_family(init, folder.family, is_electra)
@@ -57,3 +67,8 @@ def with_initial_model(recipe: Recipe, init: str | None, cased: bool | None, set
     for name, value in wrong.items():
         raise InputError(f"--set {name}: the initial model {init} has {value}; remove the setting")
     return dataclasses.replace(chosen, model=dataclasses.replace(chosen.model, vocab_size=size))
+
+
+def _vocabulary_settings(tokenizer: Tokenizer) -> dict[str, object]:
+    rules = tokenizer.normalization.fields if isinstance(tokenizer, BertTokenizer) else {}
+    return {"vocabulary.algorithm": tokenizer.algorithm, **{f"vocabulary.{name}": rules[name] for name in rules}}

@@ -14,7 +14,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from bert_keras.errors import InputError
 from bert_keras.models.config import BertConfig
-from bert_keras.objectives.settings import PretrainingSettings
+from bert_keras.objectives.settings import DistillationSettings, PretrainingSettings
 from bert_keras.saved_model.settings import ExportSettings
 from bert_keras.training.config import SecondPhase, TrainingConfig
 from components.corpus_gen.settings import CorpusSettings
@@ -48,6 +48,8 @@ class GateSettings:
             that text, against the initial model (`components.evaluator.word_perplexity`); None: any.
         minimal_pairs: files of minimal pairs that the model is scored on (`components.evaluator.minimal_pairs`).
         min_minimal_pairs: minimum share of these pairs whose grammatical sentence is likelier; None: any.
+        min_share_of_teacher: minimum accuracy of the masked tokens, as a share of the teacher's on the same examples
+            (`--teacher`); None: any.
         allow_chance: lifts the floor of chance. Otherwise each figure above must also be better, by two standard
             errors, than without reading: the unigram model's perplexity, the share of the most frequent token, the
             share of the more frequent answer to "does B follow A?" (`components.evaluator.chance`).
@@ -61,12 +63,13 @@ class GateSettings:
     max_forgetting: float | None = None
     minimal_pairs: tuple[str, ...] = ()
     min_minimal_pairs: float | None = None
+    min_share_of_teacher: float | None = None
     allow_chance: bool = False
 
     def __post_init__(self) -> None:
         if self.max_mlm_perplexity < 1.0:
             raise ValueError(f"gate.max_mlm_perplexity is {self.max_mlm_perplexity}; it must be at least 1")
-        for name in ("min_mlm_accuracy", "min_nsp_accuracy", "min_minimal_pairs"):
+        for name in ("min_mlm_accuracy", "min_nsp_accuracy", "min_minimal_pairs", "min_share_of_teacher"):
             if getattr(self, name) is not None and not 0.0 <= getattr(self, name) <= 1.0:
                 raise ValueError(f"gate.{name} is {getattr(self, name)}; it must be in [0, 1]")
         if self.min_minimal_pairs is not None and not self.minimal_pairs:
@@ -111,6 +114,7 @@ class Recipe:
     gate: GateSettings
     second_phase: SecondPhase = dataclasses.field(default_factory=SecondPhase)
     pretraining: PretrainingSettings = dataclasses.field(default_factory=PretrainingSettings)
+    distillation: DistillationSettings = dataclasses.field(default_factory=DistillationSettings)
     export: ExportSettings = dataclasses.field(default_factory=ExportSettings)
     serving: ServingLimits = dataclasses.field(default_factory=ServingLimits)
     slices: SliceSettings = dataclasses.field(default_factory=SliceSettings)

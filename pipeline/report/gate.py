@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from bert_keras.objectives.table import PARTS, perplexity_text
@@ -55,7 +55,8 @@ def gate_rows(summary: Mapping[str, Any], baseline: Mapping[str, float] | None) 
                 rows.append(_value_row(name, metric, summary, setting, failed))
                 if figure == "perplexity":
                     rows.append(_change_row(name, metric, summary[name], gate, baseline, failed))
-    return rows + _word_rows(summary.get("word_perplexity", {}), failed) + _pair_rows(summary, failed)
+    rows += _word_rows(summary.get("word_perplexity", {}), failed) + _pair_rows(summary, failed)
+    return rows + _teacher_rows(summary, "mlm_accuracy", "Masked-LM accuracy", "{:.1%}".format, failed)
 
 
 def failed_thresholds(summary: Mapping[str, Any]) -> set[Threshold]:
@@ -146,6 +147,19 @@ def _pair_rows(summary: Mapping[str, Any], failed: set[Threshold]) -> list[GateR
     return [GateRow("Minimal pairs", VALUE, f"{overall['accuracy']:.1%} of {overall['pairs']:,}", wanted, passed)]
 
 
+def _teacher_rows(
+    summary: Mapping[str, Any], metric: str, title: str, number: Callable[[float], str], failed: set[Threshold]
+) -> list[GateRow]:
+    """The share of the teacher's score, if there is a teacher."""
+    if not (teacher := summary.get("teacher")):
+        return []
+    before, share = teacher["scores"][metric], summary["recipe"]["gate"]["min_share_of_teacher"]
+    wanted = "no bound" if share is None else f"at least {_percent(share)}"
+    measured = f"{(teacher['model'] or 0.0) / before:.1%} of {number(before)}" if before else NO_SCORE
+    passed = None if share is None else (metric, None, TEACHER) not in failed
+    return [GateRow(title, TEACHER, measured, wanted, passed)]
+
+
 def _allowed(increase: float) -> str:
     """An allowed relative increase in words."""
     if increase > 0:
@@ -173,12 +187,7 @@ def task_gate_rows(
     wanted += above_chance(form.number(summary["chances"][metric][0]), summary)
     rows.append(GateRow(form.title, VALUE, measured, wanted, passed_value(metric, failed)))
     rows += _slice_rows(summary, metric, form, failed)
-    if teacher := summary["teacher"]:
-        before, share = teacher["scores"][metric], gate["min_share_of_teacher"]
-        wanted = "no bound" if share is None else f"at least {_percent(share)}"
-        measured = f"{(teacher['model'] or 0.0) / before:.1%} of {form.number(before)}" if before else NO_SCORE
-        passed = None if share is None else (metric, None, TEACHER) not in failed
-        rows.append(GateRow(form.title, TEACHER, measured, wanted, passed))
+    rows += _teacher_rows(summary, metric, form.title, form.number, failed)
     wanted = _change_wanted(gate["max_score_decrease"], form)
     if baseline is None:
         return [*rows, GateRow(form.title, CHANGE, "no earlier comparable model", wanted, None)]

@@ -23,6 +23,7 @@ INIT_OPTION = typer.Option(
     help="Initial model: a folder that `convert` reads, or `latest`, the served version.",
 )
 CASED_OPTION = typer.Option("--cased/--uncased", help="Case of --init's vocabulary, if its files do not say.")
+TEACHER_OPTION = typer.Option(metavar="DIR", help="Larger model to learn from, too (distillation.*).")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,7 +41,7 @@ class Workflow:
 
 PRETRAIN = Workflow(
     name="pretrain",
-    inputs=("corpus", "reference_corpus", "replay", "vocab", "init", "cased"),
+    inputs=("corpus", "reference_corpus", "replay", "vocab", "init", "cased", "teacher"),
     tuned={
         "num_train_steps": "training.num_train_steps",
         "max_mlm_perplexity": "gate.max_mlm_perplexity",
@@ -97,10 +98,7 @@ class RunRequest:
     test: Annotated[tuple[str, ...], typer.Option(metavar="FILE", help="Rows to predict; repeatable.")] = ()
     init: Annotated[str | None, INIT_OPTION] = None
     cased: Annotated[bool | None, CASED_OPTION] = None
-    teacher: Annotated[
-        str | None,
-        typer.Option(metavar="DIR", help="Fine-tuned model to learn from, too (distillation.*)."),
-    ] = None
+    teacher: Annotated[str | None, TEACHER_OPTION] = None
     unlabelled: Annotated[
         tuple[str, ...], typer.Option(metavar="FILE", help="Training rows that --teacher labels; repeatable.")
     ] = ()

@@ -14,7 +14,7 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from bert_keras.convert.formats import format_of
-from bert_keras.convert.initial_weights import initial_folder
+from bert_keras.convert.initial_weights import initial_folder, read_teacher
 from bert_keras.data.mixture import check_names
 from bert_keras.errors import InputError
 from bert_keras.files import atomic_write_anywhere
@@ -57,11 +57,13 @@ def without_inputs(request: RunRequest) -> RunSpec:
     """
     if request.recipe not in RECIPES:
         recipe: Recipe | FineTuneRecipe = with_settings(finetuning(request.recipe), request.settings)
-    elif request.init and not os.path.isdir(request.init):
+    elif (source := request.init or request.teacher) and not os.path.isdir(source):
         recipe = with_settings(RECIPES[request.recipe](), request.settings)
     else:
-        with _naming_a_version(request.init):
-            recipe = with_initial_model(RECIPES[request.recipe](), request.init, request.cased, request.settings)
+        with _naming_a_version(source):
+            recipe = with_initial_model(
+                RECIPES[request.recipe](), request.init, request.cased, request.settings, request.teacher
+            )
     return RunSpec(dataclasses.replace(request, name=request.name or f"bert-{recipe.workflow}"), recipe)
 
 
@@ -90,8 +92,9 @@ def _naming_a_version(init: str | None) -> Iterator[None]:
 def _pretraining_inputs(spec: RunSpec, recipe: Recipe) -> RunInputs:
     """Find the files; without a corpus write one from the docstrings of the installed libraries."""
     request, folder = spec.request, inputs_dir(spec.request.run_dir)
-    if request.init:
-        vocabulary: InputFile | None = _initial_vocabulary(request, request.init)
+    teacher = _teacher_files(request, recipe)
+    if source := request.init or request.teacher:
+        vocabulary: InputFile | None = _initial_vocabulary(request, source)
     else:
         vocabulary = _vocabulary(request.vocab) if request.vocab else None
     if recipe.vocabulary.extend and not vocabulary:
@@ -135,6 +138,7 @@ def _pretraining_inputs(spec: RunSpec, recipe: Recipe) -> RunInputs:
         checked=checked_sets(leaks, request.init),
         pairs=pairs,
         initial_model=_initial_files(request.init) if request.init else None,
+        teacher=teacher,
     )
 
 
@@ -143,12 +147,7 @@ def _fine_tuning_inputs(request: RunRequest, recipe: FineTuneRecipe) -> RunInput
         raise InputError(f"{request.recipe}: give the initial checkpoint, --init DIR")
     with _naming_a_version(request.init):
         format_of(request.init)
-    if request.teacher:
-        with _naming_a_version(request.teacher):
-            format_of(request.teacher)
-    elif request.unlabelled or recipe.gate.min_share_of_teacher is not None:
-        name = "--unlabelled" if request.unlabelled else "gate.min_share_of_teacher"
-        raise InputError(f"{name}: needs a teacher; give its folder with --teacher, or leave it out")
+    teacher = _teacher_files(request, recipe)
     given = {
         **{"train": request.train, "eval": request.held_out, "test": request.test},
         "unlabelled": request.unlabelled,
@@ -160,8 +159,26 @@ def _fine_tuning_inputs(request: RunRequest, recipe: FineTuneRecipe) -> RunInput
         rows=rows,
         rows_fingerprint=fingerprint(input_files(rows)),
         initial_model=_initial_files(request.init),
-        teacher=_initial_files(request.teacher) if request.teacher else None,
+        teacher=teacher,
     )
+
+
+def _teacher_files(request: RunRequest, recipe: Recipe | FineTuneRecipe) -> InitialFiles | None:
+    if not request.teacher:
+        if request.unlabelled or recipe.gate.min_share_of_teacher is not None:
+            name = "--unlabelled" if request.unlabelled else "gate.min_share_of_teacher"
+            raise InputError(f"{name}: needs a teacher; give its folder with --teacher, or leave it out")
+        return None
+    with _naming_a_version(request.teacher):
+        format_of(request.teacher)
+    if isinstance(recipe, Recipe):  # before hours of making examples
+        source, objective = request.init or request.teacher, recipe.pretraining_objective
+        _, tokenizer = initial_folder(source, request.cased)
+        longest = recipe.example_sets[-1].max_seq_length
+        read_teacher(request.teacher, objective, recipe.model, longest, tokenizer, source)
+        if recipe.vocabulary.extend:
+            raise InputError("vocabulary.extend: a teacher does not know new words; remove the setting, or --teacher")
+    return _initial_files(request.teacher)
 
 
 def _initial_files(init: str) -> InitialFiles:
@@ -182,9 +199,10 @@ def _vocabulary(path: str) -> InputFile:
 
 
 def _initial_vocabulary(request: RunRequest, init: str) -> InputFile:
-    """Write the vocabulary of the initial model to the run directory, to a folder named by its content."""
+    """Write the vocabulary of the initial model, or the teacher, to a folder in the run directory, named by content."""
     if request.vocab:
-        raise InputError("--vocab and --init: the vocabulary is the initial model's; give one of them")
+        option, owner = ("--init", "initial model") if request.init else ("--teacher", "teacher")
+        raise InputError(f"--vocab and {option}: the vocabulary is the {owner}'s; give one of them")
     _, tokenizer = initial_folder(init, request.cased)
     contents = dict(vocabulary_files(tokenizer))
     if further := format_fields(tokenizer):

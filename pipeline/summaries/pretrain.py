@@ -16,7 +16,15 @@ from bert_keras.training.mixed_examples import mixtures, source_figures
 from bert_keras.training.phases import ExampleSet, phases_of
 from components.corpus_gen.record.card import COUNTS_FILE, READ
 from components.evaluator.chance import STANDARD_ERRORS
-from components.evaluator.results import BASELINE, chances, evaluated, evaluated_by_slice, pair_figures, word_figures
+from components.evaluator.results import (
+    BASELINE,
+    chances,
+    evaluated,
+    evaluated_by_slice,
+    pair_figures,
+    teacher_figures,
+    word_figures,
+)
 from components.evaluator.settings import SLICED_BY
 from components.evaluator.word_perplexity import tokens_per_word, word_perplexity
 from components.example_gate.component import VERDICT_FILE
@@ -70,6 +78,7 @@ def figures(run: Run, recipe: Recipe, initial: InitialFiles | None) -> dict[str,
         **_initial_model(run, initial, evaluation),
         **_word_perplexity(run, evaluation, examples, f"{first.key}_perplexity"),
         **({"minimal_pairs": pairs} if (pairs := pair_figures(evaluation)) else {}),
+        **({"teacher": teacher} if (teacher := teacher_figures(evaluation)) else {}),
         **({} if samples is None else {"samples": samples}),
     }
 
@@ -136,6 +145,7 @@ def rows(summary: Mapping[str, Any]) -> dict[str, str]:
         **{part.name: _learned(part, summary) for part in PARTS[summary["objective"]]},
         **({"per word": _per_word(summary["word_perplexity"])} if "word_perplexity" in summary else {}),
         **({"minimal pairs": _pair_row(summary["minimal_pairs"])} if "minimal_pairs" in summary else {}),
+        **({"teacher": teacher_row(summary["teacher"])} if "teacher" in summary else {}),
     }
 
 
@@ -148,6 +158,13 @@ def initial_row(summary: Mapping[str, Any]) -> str:
     if initial["metrics"]:
         facts.append(f"perplexity {perplexity_text(initial['metrics'][f'{first.key}_perplexity'])}")
     return "; ".join(facts)
+
+
+def teacher_row(figures: Mapping[str, Any]) -> str:
+    """The teacher in a line: its folder, its accuracy and the model's share of it, and its perplexity."""
+    accuracy, perplexity = (figures["scores"][name] for name in ("mlm_accuracy", "mlm_perplexity"))
+    share = f", of which the model has {figures['model'] / accuracy:.1%}" if accuracy else ""
+    return f"{figures['folder']}; accuracy {accuracy:.1%}{share}; perplexity {perplexity_text(perplexity)}"
 
 
 def _pair_row(figures: Mapping[str, Any]) -> str:

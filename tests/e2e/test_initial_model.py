@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 import tensorflow_text  # noqa: F401  (registers the tokenizer's op)
+from tfx.utils import path_utils
 
 from bert_keras.convert.bert_tfx import read_tokenizer
 from bert_keras.convert.formats import read_folder
@@ -225,3 +226,34 @@ def test_bad_initial_models_are_one_line(corpus, first_run, tmp_path):
     ):
         assert message in refusal(*given, "--init", tmp_path / init)
         assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
+def test_a_student_learns_from_a_pushed_model_and_is_judged_by_its_share(first_run, corpus, tmp_path):
+    """With the teacher's vocabulary; half as wide and 8 steps old it has no share of 1."""
+    (teacher,) = (first_run.dir / "serving").iterdir()
+    given = [word for word in words_of(corpus, tmp_path / "run") if not str(word).startswith("model.vocab_size")]
+    given = [word for word, after in zip(given, [*given[1:], ""], strict=True) if (word, after) != ("--set", "--set")]
+    given += ["--teacher", teacher, "--set", "model.hidden_size=16", "--set", "gate.min_share_of_teacher=1"]
+    code, out, err = bert_tfx(*given)
+    assert code == 3, out + err
+    summary, run = summary_of(tmp_path / "run"), latest_run(str(tmp_path / "run"))
+    (failure,) = summary["gate_failures"]
+    assert (failure["metric"], failure["kind"]) == ("mlm_accuracy", "teacher")
+    figures = summary["teacher"]
+    assert figures["folder"] == str(teacher) and figures["scores"]["mlm_accuracy"] == failure["baseline"]
+    # On the same text it would score as it did when it was pushed, but without next sentences.
+    pushed = summary_of(first_run.dir)
+    assert figures["scores"]["mlm_perplexity"] == pytest.approx(pushed["mlm_perplexity"], rel=0.3)
+    assert f"{teacher}; accuracy" in out and "of the teacher's" in err + out
+    assert any(name.startswith("Teacher ") for name in summary["fingerprints"])
+    model = path_utils.serving_model_path(run.output("Trainer", "model").uri)
+    assert read_tokenizer(model).vocabulary == read_tokenizer(str(teacher)).vocabulary
+    assert "Masked-LM accuracy, teacher" in (tmp_path / "run" / "report.html").read_text()
+
+    code, out, err = bert_tfx(*given, "--set", "gate.min_share_of_teacher=0.01")
+    assert code == 0, out + err
+    summary = summary_of(tmp_path / "run")
+    (lineage,) = (tmp_path / "run").glob("serving/*/assets.extra/lineage.json")
+    assert summary["stage_states"]["Trainer"] == "CACHED"
+    assert json.loads(lineage.read_text())["teacher"]["sha256"] in summary["fingerprints"].values()

@@ -27,7 +27,7 @@ from bert_keras.models.roberta import RobertaForMaskedLM
 from bert_keras.models.spanbert import SpanBertForPreTraining
 from bert_keras.models.task_models import BertForSentenceSimilarity
 from bert_keras.objectives import electra, gpt_bert, mlm, mlm_nsp, next_token, span_boundary
-from bert_keras.objectives.distillation import distilled
+from bert_keras.objectives.distillation import Taught, distilled
 from bert_keras.objectives.settings import DistillationSettings
 from bert_keras.tasks import similarity
 from bert_keras.training.backends.opening import open_devices
@@ -45,7 +45,7 @@ from tests.support.models.every_model import (
     features,
     packed,
 )
-from tests.support.models.small_training import RUN, Descent
+from tests.support.models.small_training import RUN, Descent, built
 from tests.support.models.tiny_encoders import roberta_config
 
 LENGTHS = (12, 12, 12, 11, 4, 5, 4, 7)
@@ -74,6 +74,11 @@ CASES = {
             TEACHER_OUTPUTS: np.random.default_rng(3).normal(size=(len(LENGTHS), 3, TINY.hidden_size)).astype("f4"),
         },
     ),
+    "gpt_bert, taught": (
+        lambda: Taught(built(GptBert, TINY), built(BertForPreTraining, TINY, seed=1)),
+        distilled(gpt_bert.OBJECTIVE, DistillationSettings()),
+        features(LENGTHS, segments=1),
+    ),
     "bidirectional": (
         lambda: BiLM(BILM),
         next_token.BIDIRECTIONAL_OBJECTIVE,
@@ -85,11 +90,13 @@ CASES = {
 def create_model(make, used_pooler):
     """With random weights, large enough that all of them matter."""
     model, rng = make(), np.random.default_rng(0)
-    model.build()
-    if not used_pooler and hasattr(model, "backbone"):
-        model.backbone.pooler.trainable = False
-        if hasattr(model, "nsp_head"):
-            model.nsp_head.trainable = False
+    if not model.built:
+        model.build()
+    student = getattr(model, "student", model)
+    if not used_pooler and hasattr(student, "backbone"):
+        student.backbone.pooler.trainable = False
+        if hasattr(student, "nsp_head"):
+            student.nsp_head.trainable = False
     around = [float(v.path.endswith("gamma")) for v in model.weights]
     values = [one + rng.normal(0, 0.2, v.shape) for one, v in zip(around, model.weights, strict=True)]
     model.set_weights([characters(v) if v.dtype == "int32" else x for v, x in zip(model.weights, values, strict=True)])

@@ -10,6 +10,8 @@ import keras
 from bert_keras.models.config import BertConfig
 from bert_keras.models.pretraining_heads import BertForPreTraining
 from bert_keras.objectives import mlm_nsp
+from bert_keras.objectives.distillation import Taught, distilled
+from bert_keras.objectives.settings import DistillationSettings
 from bert_keras.training.config import SecondPhase, TrainingConfig
 from bert_keras.training.loop import TrainingLoop
 from bert_keras.training.mixed_examples import mixed
@@ -18,6 +20,7 @@ from bert_keras.training.phases import ExampleSet, phases_of
 
 MODEL = BertConfig(24, 32, 1, 2, 64, max_position_embeddings=16)
 QUIET = dataclasses.replace(MODEL, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+TEACHER = dataclasses.replace(MODEL, hidden_size=48, num_hidden_layers=2, initializer_range=0.3)
 RUN = TrainingConfig(
     train_batch_size=16,
     num_train_steps=12,
@@ -37,12 +40,19 @@ class Descent(keras.optimizers.SGD):
     _all_reduce_sum_gradients = DecoupledAdam._all_reduce_sum_gradients
 
 
-def loop(examples, directory, model=MODEL, learned_rows=None, **change):
+def loop(examples, directory, model=MODEL, learned_rows=None, taught=False, **change):
     config = dataclasses.replace(RUN, **change)
     read = mixed({examples.dir: ExampleSet.load(examples.dir)}, config)
-    create_model = functools.partial(built, BertForPreTraining, model, seed=config.seed)
+    objective, create_student = mlm_nsp.OBJECTIVE, functools.partial(built, BertForPreTraining, model, seed=config.seed)
+    create_model = create_student
+    if taught:
+        teacher, objective = built(BertForPreTraining, TEACHER, seed=9), distilled(objective, DistillationSettings())
+
+        def create_model():
+            return Taught(create_student(), teacher)
+
     phases = phases_of(config, SecondPhase(), [read])
-    return TrainingLoop(create_model, mlm_nsp.OBJECTIVE, config, phases, str(directory), learned_rows=learned_rows)
+    return TrainingLoop(create_model, objective, config, phases, str(directory), learned_rows=learned_rows)
 
 
 def built(model_class, *args, **kwargs):

@@ -1,7 +1,8 @@
 """Small trainings on JAX, in a process of their own: python -m ... EXAMPLES (DIRECTORY CHANGES)...
 
-CHANGES are JSON: fields of `TrainingConfig`; `model_dropout` false: a model without dropout; `killed_at`: the process
-kills itself when it has done that step. The environment variable DEVICES is the number of virtual devices.
+CHANGES are JSON: fields of `TrainingConfig`; `model_dropout` false: a model without dropout; `taught` true: one with a
+teacher; `killed_at`: the process kills itself when it has done that step. The environment variable DEVICES is the
+number of virtual devices.
 """
 
 import json

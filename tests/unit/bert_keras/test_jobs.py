@@ -13,6 +13,7 @@ from bert_keras.tasks.settings import FineTuningConfig, RestartSettings, SearchS
 from bert_keras.training.config import SecondPhase, TrainingConfig
 
 FOLDERS = {"output_dir": "out", "logs_dir": "logs", "training_root": "checkpoints", "code": "abc", "stage_code": "def"}
+TEACHER = {"teacher": "teacher", "teacher_fingerprint": "ghi", "distillation": DistillationSettings(0.9)}
 # Every field has another value than its default.
 JOBS = (
     PretrainJob(
@@ -24,6 +25,7 @@ JOBS = (
         pretraining=PretrainingSettings("electra"),
         export=ExportSettings("mixed_bfloat16"),
         **FOLDERS,
+        **TEACHER,
     ),
     FinetuneJob(
         rows="rows",
@@ -34,15 +36,13 @@ JOBS = (
         cased=False,
         model=BertConfig(num_hidden_layers=2),
         vocabulary="vocabulary",
-        teacher="teacher",
-        teacher_fingerprint="ghi",
-        distillation=DistillationSettings(0.9),
         training=FineTuningConfig(seed=1),
         search=SearchSettings(True, learning_rate=(1e-4,)),
         restarts=RestartSettings(3, 2),
         max_unknown_fraction=0.1,
         export=ExportSettings("mixed_bfloat16"),
         **FOLDERS,
+        **TEACHER,
     ),
 )
 

@@ -4,10 +4,12 @@ import numpy as np
 import pytest
 
 from bert_keras.data.array_batches import TEACHER_OUTPUTS, TEACHER_SPANS, TEACHER_TOKENS
+from bert_keras.objectives import gpt_bert, mlm
 from bert_keras.objectives.distillation import distilled
 from bert_keras.objectives.settings import DistillationSettings
 from bert_keras.tasks.task_types import TASK_TYPES
 
+MASKED_KINDS = {"mlm": mlm.OBJECTIVE, "gpt_bert": gpt_bert.OBJECTIVE}
 RNG = np.random.default_rng(0)
 ROWS, CLASSES, TOKENS = 5, 3, 4
 # The last row fills up the batch.
@@ -36,6 +38,15 @@ def binary(logits):
 def case(kind):
     """Outputs, batch, and the teacher's loss of each row (or token) with its weight."""
     labels = RNG.integers(0, 2, ROWS)
+    if kind in MASKED_KINDS:
+        outputs = {name: draw(ROWS, TOKENS, CLASSES) for name in ("mlm_logits", TEACHER_OUTPUTS)}
+        used = (TAGGED >= 0).astype(np.float32)
+        batch = {"masked_lm_ids": np.maximum(TAGGED, 0), "masked_lm_weights": used}
+        if kind == "gpt_bert":  # of rows 0, 2, 4 the masked tokens, of the others the next ones
+            batch |= {"input_ids": TAGGED + 1, "input_mask": np.ones_like(TAGGED), "masked_lm_positions": TAGGED * 0}
+            outputs = {name: logits[::2] for name, logits in outputs.items()} | {"lm_logits": draw(2, TOKENS, CLASSES)}
+            used = used[::2]
+        return outputs, batch, divergence(outputs["mlm_logits"], outputs[TEACHER_OUTPUTS], 3.0), used
     if kind == "tagging":
         outputs, teacher = draw(ROWS, TOKENS, CLASSES), draw(ROWS, TOKENS, CLASSES)
         batch = {"token_labels": TAGGED, TEACHER_TOKENS: np.moveaxis(teacher, 2, 1)}
@@ -59,11 +70,11 @@ def case(kind):
     return outputs, batch, divergence(outputs, teacher, 3.0), WEIGHTS
 
 
-@pytest.mark.parametrize("kind", TASK_TYPES)
+@pytest.mark.parametrize("kind", [*TASK_TYPES, *MASKED_KINDS])
 def test_the_loss_is_that_of_the_labels_and_of_the_teacher(kind):
     outputs, batch, values, weights = case(kind)
     batch = {**batch, "weights": WEIGHTS}
-    plain = TASK_TYPES[kind].objective
+    plain = MASKED_KINDS[kind] if kind in MASKED_KINDS else TASK_TYPES[kind].objective
     objective = distilled(plain, DistillationSettings(weight=0.3, temperature=3.0))
 
     def losses(of):

@@ -7,8 +7,8 @@ import pytest
 
 from tests.support.processes import run_python
 
-# A loss of two sums that rows have several of, and one that compares rows; the others are slow.
-FIRST = ("mlm_nsp, packed", "similarity")
+# A loss of two sums that rows have several of, one that compares rows, and one with a teacher; the others are slow.
+FIRST = ("mlm_nsp, packed", "similarity", "gpt_bert, taught")
 OTHERS = ("electra", "mlm_nsp", "mlm", "span_boundary", "left_to_right", "gpt_bert", "bidirectional")
 
 

@@ -48,9 +48,15 @@ def largest_difference(ours, theirs):
 
 @pytest.fixture(scope="module")
 def on_one(examples, tmp_path_factory):
-    """Runs on JAX: 200 steps with dropout, 12 of them, and 12 on each optimizer."""
+    """Runs on JAX: 200 steps with dropout, 12 of them, 12 on each optimizer, and 12 with a teacher."""
     out = tmp_path_factory.mktemp("jax")
-    runs = {"many": MANY, "twelve": {}, "muon": {"optimizer": "muon"}, "lamb": {"optimizer": "lamb"}}
+    runs = {
+        "many": MANY,
+        "twelve": {},
+        "muon": {"optimizer": "muon"},
+        "lamb": {"optimizer": "lamb"},
+        "taught": {"taught": True},
+    }
     told = train_on_jax(examples, *((out / name, changes) for name, changes in runs.items()))
     assert "training on 1 CPU, no GPU is visible (docs/gpus.md)" in told
     return out
@@ -80,6 +86,21 @@ def test_losses_are_equal_over_200_steps_with_dropout(examples, on_one, tmp_path
 def test_optimizers_are_equal(examples, on_one, tmp_path, optimizer):
     loop(examples, tmp_path, optimizer=optimizer).run()
     assert largest_difference(arrays(on_one / optimizer, 12), arrays(tmp_path, 12)) < 2e-5
+
+
+def test_a_taught_training_is_equal_and_resumes_exactly(examples, on_one, tmp_path):
+    """Its checkpoints are those of a student alone: the teacher is not in them."""
+    loop(examples, tmp_path / "whole", taught=True).run()
+    assert losses(on_one / "taught") == pytest.approx(losses(tmp_path / "whole"), abs=1e-5)
+    ours, theirs = arrays(tmp_path / "whole", 12), arrays(on_one / "taught", 12)
+    assert largest_difference(ours, theirs) < 2e-5
+    alone = arrays(on_one / "twelve", 12)
+    assert {name: array.shape for name, array in ours.items()} == {name: array.shape for name, array in alone.items()}
+    assert largest_difference(ours, alone) > 1e-3
+    assert all(line["teacher_loss"] > 0 for kind in ("train", "eval") for line in log(tmp_path / "whole", kind))
+    resume_from(tmp_path / "whole", 6, tmp_path / "resumed")
+    loop(examples, tmp_path / "resumed", taught=True).run()
+    assert largest_difference(arrays(tmp_path / "resumed", 12), ours) == 0
 
 
 @pytest.mark.parametrize("name", ON_TWO)

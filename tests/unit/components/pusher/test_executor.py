@@ -94,6 +94,7 @@ def test_a_blessed_model_is_pushed(tmp_path, monkeypatch, push, versions):
         "decontaminated": [{"name": "dev.tsv", "sha256": "1"}],
         "language": "en",
         "licence": None,
+        "teacher": None,
     }
     assert pushed == FILES
     assert artifact.get_int_custom_property("pushed") == 1

@@ -166,6 +166,22 @@ def test_a_reference_corpus_is_scored_and_not_trained_on(nodes_of):
     assert parameter(nodes["InitialModel"], "judged").string_value == "true"
 
 
+def test_a_teacher_is_an_input_of_the_training_alone(nodes_of, tiny):
+    """And the gate reads what the training noted of it; the initial model is the same for any teacher."""
+    recipe = with_settings(tiny_cpu(), ["gate.min_share_of_teacher=0.9", "distillation.weight=0.8"])
+    teacher = InitialFiles("/runs/large/serving/7", "beef", "")
+    begins = dataclasses.replace(MODEL, teacher=teacher)
+    nodes = nodes_of(recipe, begins, init="/models/bert", teacher=teacher.source)
+    job = PretrainJob.from_fields(text_of(nodes["Trainer"], "custom_config"))
+    assert (job.teacher, job.teacher_fingerprint, job.distillation) == (teacher.source, "beef", recipe.distillation)
+    assert text_of(nodes["Evaluator"], "teacher") == {"metric": "mlm_accuracy", "min_share": 0.9}
+    assert producers(nodes["Evaluator"], "model_run") == {"Trainer"}
+    assert text_of(nodes["ModelPush"], "custom_config")["teacher"] == {"name": "large/serving/7", "sha256": "beef"}
+    alone = nodes_of(with_settings(tiny_cpu(), ["distillation.weight=0.8"]), MODEL, init="/models/bert")
+    assert changed(alone, nodes) == {"Trainer", "Evaluator", "ModelPush"}
+    assert text_of(tiny["Trainer"], "custom_config")["distillation"] == {"weight": 0.5, "temperature": 2.0}
+
+
 def test_replayed_examples_are_trained_on_and_not_held_out(nodes_of):
     inputs = RunInputs(replay=TEXT, leaks="/leaks.npz")
     nodes = nodes_of(tiny_cpu(), inputs, replay=("/text",))

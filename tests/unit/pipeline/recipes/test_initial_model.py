@@ -198,3 +198,13 @@ def test_every_recipe_survives_its_file(tmp_path):
         spec = RunSpec(RunRequest(name, str(tmp_path)), recipe)
         spec.write("run")
         assert RunSpec.read(str(tmp_path), "run") == spec
+
+
+def test_the_vocabulary_is_the_teachers_without_an_initial_model(init):
+    """The architecture stays the recipe's; the initial model's vocabulary wins."""
+    recipe = with_initial_model(RECIPES["tiny_cpu"](), None, None, [], init)
+    assert recipe.vocabulary.normalization == Normalization(False, False, False)
+    assert recipe.model == dataclasses.replace(RECIPES["tiny_cpu"]().model, vocab_size=len(VOCABULARY))
+    with pytest.raises(InputError, match=r"--set vocabulary\.lower_case: the teacher .* has False; remove the setting"):
+        with_initial_model(RECIPES["tiny_cpu"](), None, None, ["vocabulary.lower_case=true"], init)
+    assert with_initial_model(RECIPES["tiny_cpu"](), init, None, SHORT, "unread").model.hidden_size == 64

@@ -10,8 +10,9 @@ import types
 import pytest
 
 from bert_keras.errors import InputError
-from pipeline.report.gate import gate_rows, verdict
+from pipeline.report.gate import GateRow, gate_rows, verdict
 from pipeline.report.page import write_report
+from pipeline.summaries.pretrain import rows
 from tests.support.golden import check_golden
 from tests.support.pipeline.fabricated_run import PAIRS, PIECES, SUMMARY, Fabricated, failed, log_line
 from tests.support.pipeline.report_reading import check_stands_alone, lines, words
@@ -115,6 +116,18 @@ def test_a_budget_is_told_beside_the_steps(fabricated):
     }  # fmt: skip
     text = " ".join(lines(fabricated.write()).split())
     assert "in 40 steps of 8. Budget 2h: 40 steps, 7128 of 7200 s used (99.0%)." in text
+
+
+@pytest.mark.parametrize(("share", "wanted", "passed"), [(None, "no bound", None), (0.7, "at least 70%", True)])
+def test_a_student_is_beside_its_teacher(fabricated, share, wanted, passed):
+    scores = {"mlm_accuracy": 0.4, "mlm_perplexity": 50.0}
+    fabricated.summary["teacher"] = {"folder": "/large/7", "metric": "mlm_accuracy", "model": 0.3, "scores": scores}
+    fabricated.summary["recipe"]["gate"]["min_share_of_teacher"] = share
+    row = gate_rows(fabricated.summary, None)[-1]
+    assert row == GateRow("Masked-LM accuracy", "teacher", "75.0% of 40.0%", wanted, passed)
+    assert "Masked-LM accuracy, teacher" in words(fabricated.write())
+    told = "/large/7; accuracy 40.0%, of which the model has 75.0%; perplexity 50.0"
+    assert rows(fabricated.summary)["teacher"] == told
 
 
 def test_a_refused_first_run_serves_nothing_and_has_no_baseline():

@@ -163,7 +163,7 @@ def test_a_recipe_is_compiled_for_airflow(tmp_path, monkeypatch):
         "settings": ["model.vocab_size=99"],
     }
     defaults = {name: parameter.default for name, parameter in plan.parameters.items()}
-    assert defaults == {**dict.fromkeys(("vocab", "init", "cased")), **given}
+    assert defaults == {**dict.fromkeys(("vocab", "init", "cased", "teacher")), **given}
     assert (plan.parameters["reference_corpus"].option, plan.parameters["settings"].option) == (
         "--reference-corpus",
         "--set",
@@ -198,7 +198,10 @@ def test_a_task_is_compiled_for_airflow(tmp_path):
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["tiny_cpu", "--data", "/rows"], "it takes corpus, reference_corpus, replay, vocab, init, cased, settings"),
+        (
+            ["tiny_cpu", "--data", "/rows"],
+            "it takes corpus, reference_corpus, replay, vocab, init, cased, teacher, settings",
+        ),
         (["tiny_cpu", "--set", "model.size=1"], "model.size is not a setting"),
         (["tiny_cpu", "--metadata", "mysql://u:secret@h/d"], "holds a password"),
     ],

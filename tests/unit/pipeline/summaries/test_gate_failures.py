@@ -82,6 +82,7 @@ PRETRAIN = [failure("mlm_perplexity", "value", 400.0), failure("mlm_accuracy", "
             ["encode: too slow"],
             ["the baseline model", "a smaller model"],
         ),
+        ("pretrain", [failure("mlm_accuracy", "teacher")], [], ["more steps, a larger student"]),
         ("pretrain", [failure("mlm_perplexity", "value", 1e304)], [], ["the model diverged"]),
         (
             "finetune",

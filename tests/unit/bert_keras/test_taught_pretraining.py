@@ -1,0 +1,103 @@
+"""`pretrain` with a teacher: what is exported and noted, the key of the training, and the folders that cannot teach."""
+
+import dataclasses
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bert_keras.convert.initial_weights import read_teacher
+from bert_keras.errors import InputError
+from bert_keras.models.backbone import BertBackbone
+from bert_keras.models.config import BertConfig
+from bert_keras.models.electra import ElectraConfig, ElectraDiscriminator
+from bert_keras.models.pretraining_heads import BertForPreTraining
+from bert_keras.objectives.settings import DistillationSettings
+from bert_keras.pretraining import pretrain
+from bert_keras.tokenizers.wordpiece import BertTokenizer
+from tests.support.models.model_folders import write
+from tests.support.models.small_training import built
+from tests.unit.bert_keras.conftest import VOCABULARY
+from tests.unit.bert_keras.test_pretraining import pretrain_job
+
+CONFIG = BertConfig(len(VOCABULARY), 32, 2, 2, 64, max_position_embeddings=16, initializer_range=0.3)
+TOKENIZER = BertTokenizer(VOCABULARY, True)
+
+
+def teach(directory, model=None, tokenizer=TOKENIZER, **config):
+    """Write the folder of a teacher."""
+    write("hf", model or built(BertForPreTraining, dataclasses.replace(CONFIG, **config)), tokenizer, directory)
+    return str(directory)
+
+
+@pytest.fixture
+def exported(monkeypatch):
+    """The models that were exported: they are not written."""
+    models = []
+
+    def export(model, tokenizer, directory, *_):
+        Path(directory).mkdir(parents=True, exist_ok=True)
+        models.append(model)
+
+    monkeypatch.setattr("bert_keras.saved_model.pretrained.export_saved_model", export)
+    return models
+
+
+def test_the_student_is_exported_and_the_teacher_s_figures_are_noted(examples, tmp_path, exported):
+    """Another teacher, or other settings of learning from it, train anew; the same one elsewhere does not."""
+    job = pretrain_job(examples.dir, tmp_path, teacher=teach(tmp_path / "teacher"))
+    jobs = {
+        "taught": job,
+        "moved": dataclasses.replace(job, teacher=str(shutil.copytree(job.teacher, tmp_path / "moved"))),
+        "another": dataclasses.replace(job, teacher=teach(tmp_path / "another", num_hidden_layers=1)),
+        "hotter": dataclasses.replace(job, distillation=DistillationSettings(temperature=4.0)),
+        "alone": dataclasses.replace(job, teacher=""),
+    }
+    folders = {}
+    for name, changed in jobs.items():
+        pretrain(dataclasses.replace(changed, output_dir=str(tmp_path / f"{name}_model")))
+        folders[name] = {path.name for path in (tmp_path / "training").iterdir()} - set().union(*folders.values())
+    assert [len(new) for new in folders.values()] == [1, 0, 1, 1, 1]
+    assert all(type(model) is BertForPreTraining for model in exported)
+    weights = [np.concatenate([weight.ravel() for weight in model.get_weights()]) for model in exported]
+    assert np.abs(weights[0] - weights[1]).max() == 0
+    assert all(np.abs(weights[0] - changed).max() > 1e-5 for changed in weights[2:])
+    figures = json.loads((tmp_path / "model_run" / "teacher.json").read_text())
+    assert figures["folder"] == jobs["hotter"].teacher and 0 <= figures["scores"]["mlm_accuracy"] < 1
+    assert figures["scores"]["mlm_perplexity"] > 1
+
+
+def refused(directory, line, objective="mlm", student=CONFIG, length=16):
+    with pytest.raises(InputError, match=line):
+        read_teacher(directory, objective, student, length, TOKENIZER, "EXAMPLES")
+
+
+def test_folders_that_cannot_teach_are_one_line(tmp_path):
+    good = teach(tmp_path / "good")
+    assert read_teacher(good, "mlm_nsp", CONFIG, 16, TOKENIZER, "EXAMPLES").config.num_hidden_layers == 2
+    refused(
+        good, r"has hidden_size 32, the student is wider, 64; give a larger teacher", student=BertConfig.size(1, 64)
+    )
+    refused(good, r"has max_position_embeddings 16, the examples are longer, 17", length=17)
+    for objective in ("electra", "left_to_right", "bidirectional"):
+        refused(good, rf"good: .* the objective is {objective}; it must be one of mlm_nsp,", objective=objective)
+    other = BertTokenizer([*VOCABULARY[:-2], "(", ")"], True)
+    refused(teach(tmp_path / "other", tokenizer=other), r"other: its vocabulary is not the student's, that of EXAMPLES")
+    cased = BertTokenizer(VOCABULARY, False)
+    refused(teach(tmp_path / "cased", tokenizer=cased), r"cased: its vocabulary is not the student's")
+    refused(teach(tmp_path / "encoder", built(BertBackbone, CONFIG)), "encoder: has no trained masked-LM head")
+    electra = built(ElectraDiscriminator, ElectraConfig(CONFIG, 32, 1.0))
+    refused(teach(tmp_path / "electra", electra), "electra: has no trained masked-LM head")
+    refused(str(tmp_path / "nowhere"), "nowhere: no such folder")
+    weights = tmp_path / "good" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-9])
+    refused(good, r"model\.safetensors")
+
+
+def test_a_teacher_that_is_not_there_is_refused_before_the_training(examples, tmp_path):
+    job = pretrain_job(examples.dir, tmp_path, teacher=str(tmp_path / "nowhere"))
+    with pytest.raises(InputError, match="nowhere: no such folder"):
+        pretrain(job)
+    assert not (tmp_path / "training").exists()
