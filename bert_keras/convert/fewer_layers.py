@@ -25,8 +25,9 @@ from bert_keras.tasks.sequences import TokenRuns, single_sequences
 from bert_keras.tokenizers.protocol import Tokenizer
 
 _LAYER = re.compile(r"/layer_(\d+)/")
-# Arora's a; a token's frequency is guessed from its place in the vocabulary, by Zipf's law.
-_RARITY = 1e-4
+# Arora's a.
+_RARITY = 1e-3
+_UNUSED = re.compile(r"\[unused\d+\]")
 _TOKENS_AT_ONCE = 1024
 # A token between [CLS] and [SEP].
 _LENGTH = 3
@@ -108,7 +109,8 @@ def _vectors_of_tokens(folder: ModelFolder, pooling: str, tokenizer: Tokenizer) 
     from bert_keras.models.backbone import pooled
 
     special = [tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id, tokenizer.unk_id, tokenizer.mask_id]
-    ids = np.setdiff1d(np.arange(folder.config.vocab_size), special)
+    unused = [number for number, token in enumerate(tokenizer.vocabulary) if _UNUSED.fullmatch(token)]
+    ids = np.setdiff1d(np.arange(folder.config.vocab_size), special + unused)
     runs = TokenRuns(ids.astype(np.int32), np.arange(len(ids)), np.ones(len(ids), np.int64))
     inputs = single_sequences(runs, _LENGTH, "head", tokenizer)
     encoder: Any = folder.encoder
@@ -119,7 +121,19 @@ def _vectors_of_tokens(folder: ModelFolder, pooling: str, tokenizer: Tokenizer) 
         mask = part["input_mask"].astype(np.float32)
         vectors[ids[first : first + _TOKENS_AT_ONCE]] = ops.convert_to_numpy(pooled(states, mask, pooling))
     vectors[ids] -= vectors[ids].mean(axis=0)
-    frequency = 1.0 / np.arange(2, len(ids) + 2)
-    frequency /= frequency.sum()
+    frequency = _frequency([tokenizer.token_texts[number].strip().removeprefix("##") for number in ids])
     vectors[ids] *= (_RARITY / (_RARITY + frequency))[:, None]
     return vectors
+
+
+def _frequency(texts: Sequence[str]) -> np.ndarray:
+    """The guessed frequency of each token, float64: by Zipf's law, from its place among the words of the vocabulary.
+
+    Vocabularies are sorted by frequency, except single characters: ASCII ones count as the first word, others as the
+    last.
+    """
+    is_word = np.array([len(text) > 1 for text in texts])
+    rank = np.cumsum(is_word)
+    rank[~is_word] = [1 if text.isascii() else len(texts) for text in texts if len(text) < 2]
+    frequency = 1.0 / (rank + 1)
+    return frequency / max(1.0, frequency[is_word].sum())

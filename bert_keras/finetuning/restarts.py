@@ -22,15 +22,6 @@ from bert_keras.training.backends.devices import Devices
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Restart:
-    """One training: its seed, model, and official scores on the held-out rows."""
-
-    seed: int
-    trained: TrainedTask
-    scores: dict[str, float]
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
 class Chosen:
     """The model to export.
 
@@ -60,7 +51,7 @@ def train_restarts(
     """
     metric = tuner.task.metrics[0]
     scores: dict[int, dict[str, float]] = {}
-    best: list[Restart] = []
+    models: dict[int, TrainedTask] = {}  # by seed, the best first
     diverged = 0
     for seed in range(config.seed, config.seed + settings.count):
         try:
@@ -76,23 +67,25 @@ def train_restarts(
         if devices.worker:
             continue
         scores[seed] = tuner.scores(trained, config.eval_batch_size)
-        best = sorted([*best, Restart(seed, trained, scores[seed])], key=lambda one: -_or_worst(one.scores[metric]))
+        models[seed] = trained
+        # nan, the correlation of constant answers (`bert_keras.tasks.metrics.scores`), ranks below all scores.
+        ranked = sorted(models, key=lambda seed: np.nan_to_num(-scores[seed][metric], nan=np.inf))
         # Free the other models, which are large.
-        del best[settings.ensemble :]
-    if not best:
+        models = {seed: models[seed] for seed in ranked[: settings.ensemble]}
+    if not models:
         return None
-    chosen, together = best[0].trained, None
+    seeds, chosen, together = [*models], next(iter(models.values())), None
     if settings.ensemble > 1:
-        chosen = dataclasses.replace(chosen, model=Ensemble([one.trained.model for one in best]))
+        chosen = dataclasses.replace(chosen, model=Ensemble([trained.model for trained in models.values()]))
         together = tuner.scores(chosen, config.eval_batch_size)
     report = {
         "metric": metric,
         "scores": scores,
         **mean_and_deviation([of_seed[metric] for of_seed in scores.values() if not math.isnan(of_seed[metric])]),
-        "chosen": [one.seed for one in best],
+        "chosen": seeds,
         "ensemble": together,
     }
-    return Chosen(chosen, dataclasses.replace(config, seed=best[0].seed), report)
+    return Chosen(chosen, dataclasses.replace(config, seed=seeds[0]), report)
 
 
 def mean_and_deviation(values: list[float]) -> dict[str, float | None]:
@@ -105,8 +98,3 @@ def mean_and_deviation(values: list[float]) -> dict[str, float | None]:
         "mean": float(np.mean(values)) if values else None,
         "deviation": float(np.std(values, ddof=1)) if len(values) > 1 else None,
     }
-
-
-def _or_worst(value: float) -> float:
-    """Rank nan, the correlation of constant answers (`bert_keras.tasks.metrics.scores`), below all scores."""
-    return -math.inf if math.isnan(value) else value

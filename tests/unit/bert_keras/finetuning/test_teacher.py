@@ -239,21 +239,25 @@ def test_refuses_layers_that_are_not_there():
 
 
 def test_a_static_model_has_the_vectors_of_tokens_alone(tmp_path):
-    folder = ModelFolder.in_memory(encoder(), TOKENIZER, embedding=EmbeddingSettings("mean"))
+    unused, alone = [*SPECIAL_TOKENS, "[unused0]"], ["a", "好", *WORDS]
+    tokenizer = BertTokenizer([*unused, *alone], True)
+    config = dataclasses.replace(CONFIG, vocab_size=len(tokenizer.vocabulary))
+    folder = ModelFolder.in_memory(encoder(config), tokenizer, embedding=EmbeddingSettings("mean"))
     made = with_layers(folder, [0])
     vectors = made.model.embeddings.word_embeddings.embeddings.numpy()
-    assert not vectors[: len(SPECIAL_TOKENS)].any()
-    states = folder.model(folder.inputs(WORDS))["sequence_output"].numpy().mean(axis=1)
-    frequency = 1 / np.arange(2, 2 + len(WORDS))
-    weights = 1e-4 / (1e-4 + frequency / frequency.sum())
+    assert not vectors[: len(unused)].any()
+    states = folder.model(folder.inputs(alone))["sequence_output"].numpy().mean(axis=1)
+    # An ASCII character is as frequent as the first word, another as a last one.
+    frequency = 1 / np.array([2, 1 + len(alone), *range(2, 2 + len(WORDS))])
+    weights = 1e-3 / (1e-3 + frequency / frequency[2:].sum())
     expected = (states - states.mean(axis=0)) * weights[:, None]
-    np.testing.assert_allclose(vectors[len(SPECIAL_TOKENS) :], expected, atol=1e-6)
+    np.testing.assert_allclose(vectors[len(unused) :], expected, atol=1e-6)
 
     export(made, str(tmp_path / "1"), "bert-tfx")
     signatures = tf.saved_model.load(str(tmp_path / "1")).signatures
     assert {"embed", "encode"} <= {*signatures} and "fill_mask" not in signatures
     answer = signatures["embed"](text=tf.constant(["good film", "who"]))["embedding"].numpy()
-    means = np.stack([vectors[[5, 8]].sum(0), vectors[12]])
+    means = np.stack([vectors[[8, 11]].sum(0), vectors[15]])
     np.testing.assert_allclose(answer, means / np.linalg.norm(means, axis=1, keepdims=True), atol=1e-5)
     again = read_folder(str(tmp_path / "1"))
     assert again.family == "static" and again.config.num_hidden_layers == 0
