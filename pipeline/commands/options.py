@@ -17,10 +17,7 @@ Settings = Annotated[list[str] | None, SET_OPTION]
 Vocab = Annotated[str | None, VOCAB_OPTION]
 Init = Annotated[str | None, INIT_OPTION]
 Cased = Annotated[bool | None, CASED_OPTION]
-RunDir = Annotated[
-    str,
-    typer.Option("--run-dir", metavar="DIR", help="Run directory."),
-]
+RunDir = Annotated[str, typer.Option("--run-dir", metavar="DIR", help="Run directory.")]
 EngineName = Annotated[
     Literal["auto", "tensorflow", "onnx"] | None,
     typer.Option("--engine", help="What computes; auto, the default: onnx for versions that convert --to onnx wrote."),
