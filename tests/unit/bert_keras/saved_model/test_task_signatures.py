@@ -287,8 +287,7 @@ def test_example_signatures_have_their_method_names(exported):
 
 @pytest.mark.parametrize("exported", ["multiple_choice"], indirect=True)
 def test_choices(exported):
-    one = exported.client.choose(["a cat", "the"], [["sat"], ["end"]])
-    assert one == [(0, [1.0]), (0, [1.0])]
+    assert exported.client.choose(["a cat", "the"], [["sat"], ["end"]]) == [(0, [1.0]), (0, [1.0])]
     uneven = [TaskRow("x", {"text": "a", "choices": ("b", "c")}), TaskRow("y", {"text": "a", "choices": ("b",)})]
     with pytest.raises(tf.errors.InvalidArgumentError, match="row 1 of the batch has fewer choices than another"):
         exported.signatures["evaluate"](examples=tf.constant(serialized(uneven)))
