@@ -23,8 +23,7 @@ from pipeline.commands import apply, convert, demo, doctor, minimal_pairs, runs,
 from pipeline.commands.compile import airflow as compile_airflow
 from pipeline.commands.compile import kubeflow as compile_kubeflow
 from pipeline.commands.compile import nodes as compile_nodes
-from pipeline.commands.doctor import CHOOSES_BACKEND, KERAS_BACKEND, keras_backend
-from pipeline.commands.server import ask, deploy, load_test, models, predict, serve
+from pipeline.commands.server import ask, deploy, models, serve
 from pipeline.runs.exit_codes import Exit, storage_trouble
 
 if TYPE_CHECKING:
@@ -46,18 +45,17 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def _options(
-    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     """Declare the program's own options; the help text is that of `app`. Set Keras' backend."""
-    if context.invoked_subcommand == "doctor":  # which reports the variable
-        return
-    backend = keras_backend()
-    if (given := os.environ.get(KERAS_BACKEND) or backend) != backend:
-        notify(f"{KERAS_BACKEND}={given} is ignored: {CHOOSES_BACKEND}; unset the variable")
-    os.environ[KERAS_BACKEND] = backend
+    only_jax = importlib.util.find_spec("jax") and not importlib.util.find_spec("tensorflow")
+    backend = "jax" if only_jax else "tensorflow"
+    if (given := os.environ.get("KERAS_BACKEND") or backend) != backend:
+        others = "training.backend=jax trains on JAX, all else computes with TensorFlow"
+        notify(f"KERAS_BACKEND={given} is ignored: {others}; unset the variable")
+    os.environ["KERAS_BACKEND"] = backend
 
 
 # Width of help that goes to a file or another program, so that names of options are not cut.
@@ -72,7 +70,7 @@ _MAIN, _STEPS, _SERVING, _ORCHESTRATION = (
 _COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
     _MAIN: (demo.demo, runs.pretrain, runs.finetune, runs.recipes, runs.tasks, runs.report, doctor.doctor),
     _STEPS: (text.examples, text.tokenize, train.train, convert.convert, score.score, minimal_pairs.minimal_pairs),
-    _SERVING: (serve.serve, predict.predict, ask.fill_mask, ask.encode, apply.apply, load_test.load_test),
+    _SERVING: (serve.serve, ask.predict, ask.fill_mask, ask.encode, apply.apply),
     _ORCHESTRATION: (compile_nodes.run_node, compile_nodes.finish),
 }
 for _panel, _commands in _COMMANDS.items():

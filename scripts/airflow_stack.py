@@ -183,7 +183,6 @@ def _accepts(path: Path) -> bool:
 
 
 def _wait(process: subprocess.Popen, is_ready: Callable[[], bool], log: Path) -> None:
-    """Wait until a server is ready."""
     deadline = time.monotonic() + SECONDS_TO_START
     while process.poll() is None and time.monotonic() < deadline:
         if is_ready():

@@ -9,7 +9,7 @@ Example, against a running `bert-tfx serve`:
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import grpc
 import numpy as np
@@ -41,26 +41,6 @@ class ClientError(Exception):
     def __init__(self, message: str, code: grpc.StatusCode | None = None):
         super().__init__(message)
         self.code = code
-
-
-class TaggedWord(NamedTuple):
-    """One word of a text with its tag; character offsets are in the text, without punctuation at the edges."""
-
-    word: str  # between white space, including punctuation at its edges
-    tag: str  # "O" if the word is outside every entity
-    score: float  # probability of the tag; 0 if the model truncated the text before this word
-    start: int
-    end: int  # exclusive
-
-
-class FoundAnswer(NamedTuple):
-    """An answer extracted from a context; character offsets are in the context, -1 for no answer."""
-
-    text: str  # the substring of the context; "" for no answer
-    score: float  # start logit + end logit of the best non-empty answer
-    null_score_difference: float  # score of the empty answer minus `score`
-    start: int
-    end: int  # exclusive
 
 
 class Client(contextlib.AbstractContextManager["Client"]):
@@ -146,62 +126,13 @@ class Client(contextlib.AbstractContextManager["Client"]):
             for tokens, scores in zip(outputs["tokens"], outputs["scores"], strict=True)
         ]
 
-    def encode(self, texts: Sequence[str], pairs: Sequence[str] | None = None) -> dict[str, np.ndarray]:
-        """Vectors of texts or pairs: `sequence_output` [B, T, H], `tokens`, and `pooled_output` [B, H] if trained."""
-        return self.predict(_texts(texts, pairs), "encode" if pairs is None else "encode_pair")
+    def encode(self, texts: Sequence[str]) -> dict[str, np.ndarray]:
+        """Vectors of texts: `sequence_output` [B, T, H], `tokens`, and `pooled_output` [B, H] if trained."""
+        return self.predict({"text": list(texts)}, "encode")
 
     def embed(self, texts: Sequence[str]) -> np.ndarray:
         """One vector for each text: float32[B, H], of a model exported with `export.embedding`."""
         return self.predict({"text": list(texts)}, "embed", ["embedding"])["embedding"]
-
-    def next_sentence(self, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
-        """Probability for each pair that the second text follows the first: float32[B]."""
-        inputs = {"text": [first for first, _ in pairs], "text_pair": [second for _, second in pairs]}
-        return self.predict(inputs, "next_sentence")["is_next"]
-
-    def classify(self, texts: Sequence[str], pairs: Sequence[str] | None = None) -> list[list[tuple[str, float]]]:
-        """All labels of every text or pair: [(label, probability), ...], likeliest first."""
-        outputs = self.predict(_texts(texts, pairs))
-        return [
-            sorted(
-                ((label.decode(), float(score)) for label, score in zip(*row, strict=True)), key=lambda found: -found[1]
-            )
-            for row in zip(outputs["labels"], outputs["scores"], strict=True)
-        ]
-
-    def regress(self, texts: Sequence[str], pairs: Sequence[str] | None = None) -> np.ndarray:
-        """One number for each text or pair: float32[B]."""
-        return self.predict(_texts(texts, pairs))["score"]
-
-    def choose(self, texts: Sequence[str], choices: Sequence[Sequence[str]]) -> list[tuple[int, list[float]]]:
-        """Index of the best choice and the probabilities of all choices, for every text.
-
-        All texts have the same number of choices.
-        """
-        outputs = self.predict({"text": list(texts), "choices": [list(of_text) for of_text in choices]})
-        return list(zip(outputs["choice"].tolist(), outputs["scores"].tolist(), strict=True))
-
-    def tag(self, texts: Sequence[str]) -> list[list[TaggedWord]]:
-        """Tagged words of every text, in order."""
-        outputs = self.predict({"text": list(texts)})
-        rows = zip(*(outputs[name].tolist() for name in ("words", "tags", "scores", "starts", "ends")), strict=True)
-        return [
-            [
-                TaggedWord(word.decode(), tag.decode(), score, start, end)
-                for word, tag, score, start, end in zip(*row, strict=True)
-                if word  # texts with fewer words than another text of the batch are padded with ""
-            ]
-            for row in rows
-        ]
-
-    def answer(self, questions: Sequence[str], contexts: Sequence[str]) -> list[FoundAnswer]:
-        """Answer to every question, extracted from its context."""
-        outputs = self.predict({"question": list(questions), "context": list(contexts)})
-        names = ("answer", "score", "null_score_difference", "start", "end")
-        return [
-            FoundAnswer(text.decode(errors="replace"), *numbers)
-            for text, *numbers in zip(*(outputs[name].tolist() for name in names), strict=True)
-        ]
 
     def status(self) -> list[VersionStatus]:
         """States of all versions of the model that the server has seen, oldest first."""
@@ -263,10 +194,6 @@ def _credentials(ca_file: str | None, certificate: str | None, key: str | None) 
 def _tls_reason(details: str | None) -> str:
     """gRPC's reason for a failed handshake; its other reasons only repeat "connection refused"."""
     return f" ({details})" if details and ("SSL" in details or "handshake" in details) else ""
-
-
-def _texts(texts: Sequence[str], pairs: Sequence[str] | None) -> dict[str, list[str]]:
-    return {"text": list(texts)} if pairs is None else {"text": list(texts), "text_pair": list(pairs)}
 
 
 def _array(value: Any) -> np.ndarray:

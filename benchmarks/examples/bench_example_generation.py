@@ -126,8 +126,9 @@ class Bench:
         output = self.work / "examples"
         shutil.rmtree(output, ignore_errors=True)
         command = [sys.executable, "-c", "from pipeline.cli import main; main()", "examples", "--corpus", str(text)]
-        command += ["--output", str(output), "--segments", segments, "--max-seq-length", str(length)]
-        run = _run([*command, "--dupe-factor", str(dupe), *vocabulary, *words])
+        command += ["--output", str(output), "--set", f"corpus.segments={segments}"]
+        command += ["--set", f"examples.max_seq_length={length}", "--set", f"examples.dupe_factor={dupe}"]
+        run = _run([*command, *vocabulary, *words])
         if not keep:
             shutil.rmtree(output)
         return run

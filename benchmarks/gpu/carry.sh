@@ -16,6 +16,6 @@ awk -v names="$packages" 'BEGIN { split(names, list); for (i in list) wanted[lis
 .uv/bin/pip download --quiet --no-deps --require-hashes --only-binary :all: --python-version "$version" \
     --platform manylinux_2_28_x86_64 --platform manylinux_2_27_x86_64 --platform manylinux_2_17_x86_64 \
     --platform manylinux2014_x86_64 --platform any --dest .gpu/wheels --requirement .gpu/requirements.txt
-.venv/bin/bert-tfx examples --corpus "$corpus" --output .gpu/examples --max-seq-length 512 \
+.venv/bin/bert-tfx examples --corpus "$corpus" --output .gpu/examples --set examples.max_seq_length=512 \
     --set examples.masking.when=dynamic --set examples.masking.max_predictions_per_seq=80
 du -sh .gpu/wheels .gpu/examples

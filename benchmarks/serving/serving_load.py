@@ -14,6 +14,7 @@ import re
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent import futures
@@ -22,7 +23,6 @@ from typing import BinaryIO
 
 from benchmarks.serving.child import ENVIRONMENT
 from benchmarks.serving.serving_backends import GRPC, PATH, REST
-from serving.load import closed_loop, percentile
 
 # Time limit of the last requests after the end of the loop.
 TIMEOUT_SECONDS = 60.0
@@ -90,6 +90,41 @@ def posts(address: str, count: int) -> Iterator[list[Callable[..., bytes]]]:
         for connection in connections:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         yield [client(connection, stack.enter_context(connection.makefile("rb"))) for connection in connections]
+
+
+def percentile(values: Sequence[float], percent: float) -> float:
+    """The percentile by nearest rank: the smallest value not exceeded by at least `percent` of the values."""
+    return sorted(values)[max(int(-(-len(values) * percent // 100)), 1) - 1]
+
+
+def closed_loop(calls: Sequence[Callable[[int], object]], seconds: float, texts: int) -> tuple[list[float], float]:
+    """Run every client in its own thread, one request at least, one after the other, until `seconds` are over.
+
+    Args:
+        calls: one per client, called with the number of a text; exceptions are raised again.
+        seconds: no request but a client's first starts later.
+        texts: number of texts; the clients start at different ones.
+
+    Returns: seconds of every request; seconds from the start to the last answer.
+    """
+    start, end = threading.Barrier(len(calls) + 1), 0.0
+
+    def client(number: int, call: Callable[[int], object]) -> list[float]:
+        text, taken = number * texts // len(calls), []
+        start.wait()
+        began = time.perf_counter()
+        while not (taken and began >= end):
+            call(text % texts)
+            taken.append((now := time.perf_counter()) - began)
+            began, text = now, text + 1
+        return taken
+
+    with futures.ThreadPoolExecutor(len(calls)) as pool:
+        clients = [pool.submit(client, *item) for item in enumerate(calls)]
+        began = time.perf_counter()
+        end = began + seconds
+        start.wait()
+    return [duration for client in clients for duration in client.result()], time.perf_counter() - began
 
 
 class Load:

@@ -39,7 +39,7 @@ def _field(record: Any, where: str, text_field: str) -> str | None:
     if not isinstance(record, dict):
         raise InputError(f"{where}: is {type(record).__name__}, not an object; each line must be one")
     if text_field not in record:
-        raise InputError(f"{where}: has no field {text_field!r}, but {_names(record)}; name it with --text-field")
+        raise InputError(f"{where}: has no field {text_field!r}, but {_names(record)}; name it with corpus.text_field")
     text = record[text_field]
     if text is not None and not isinstance(text, str):
         raise InputError(f"{where}: field {text_field!r} is {type(text).__name__}, not text; name another one")
@@ -55,7 +55,9 @@ def read_table(file: BinaryIO, source: str, text_field: str, kind: str) -> Itera
     try:
         header = next(rows, [])
         if text_field not in header:
-            raise InputError(f"{source}: has no column {text_field!r}, but {_names(header)}; name it with --text-field")
+            raise InputError(
+                f"{source}: has no column {text_field!r}, but {_names(header)}; name it with corpus.text_field"
+            )
         column = header.index(text_field)
         for row in rows:
             yield f"{source}, line {rows.line_num}", row[column] if column < len(row) else None
@@ -74,12 +76,12 @@ def read_parquet(file: BinaryIO, source: str, text_field: str) -> Iterator[tuple
         raise InputError(f"{source}: is not Parquet ({str(error).splitlines()[0]}); give a whole file") from error
     names = table.schema_arrow.names
     if text_field not in names:
-        raise InputError(f"{source}: has no column {text_field!r}, but {_names(names)}; name it with --text-field")
+        raise InputError(f"{source}: has no column {text_field!r}, but {_names(names)}; name it with corpus.text_field")
     kind = table.schema_arrow.field(text_field).type
     if pyarrow.types.is_dictionary(kind):  # pandas' categories
         kind = kind.value_type
     if not (pyarrow.types.is_string(kind) or pyarrow.types.is_large_string(kind)):
-        raise InputError(f"{source}: column {text_field!r} is {kind}, not text; name another one with --text-field")
+        raise InputError(f"{source}: column {text_field!r} is {kind}, not text; name another with corpus.text_field")
     number = 0
     batches = table.iter_batches(_PARQUET_ROWS, columns=[text_field])
     try:
@@ -105,7 +107,7 @@ def read_tfrecords(file: BinaryIO, source: str, text_field: str) -> Iterator[tup
                 raise InputError(f"{where}: is not a tf.Example; give TFRecords of tf.Examples") from error
             if text_field not in features:
                 raise InputError(
-                    f"{where}: has no feature {text_field!r}, but {_names(features)}; name it with --text-field"
+                    f"{where}: has no feature {text_field!r}, but {_names(features)}; name it with corpus.text_field"
                 )
             values = features[text_field].bytes_list.value
             yield where, "\n".join(value.decode("utf-8", "surrogateescape") for value in values)

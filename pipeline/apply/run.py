@@ -5,12 +5,11 @@ The output folder:
     answers-00003-of-00020.jsonl   the answers to a range, in the order of the input
     bad_rows.jsonl                 {"file": "a.jsonl", "record": 17, "reason": "has no 'text'"}
     apply.json                     the job, and counts of rows; written last, so it marks a complete folder
-    work.part/                     of a running or killed command: job.json, counts of finished ranges, jobs.json
+    work.part/                     of a running or killed command: job.json, counts of finished ranges
 """
 
 from __future__ import annotations
 
-import functools
 import glob
 import json
 import time
@@ -31,15 +30,7 @@ from components.task_example_gen.task_files import files_below
 from pipeline.apply.handler import ApplyJob, ShardHandler
 from pipeline.apply.row_model import find_model, read_signature
 from pipeline.apply.rows import plan, read_rows
-from pipeline.examples.beam_jobs import (
-    SentJobs,
-    StageProgress,
-    beam_options,
-    beam_pipeline,
-    input_errors,
-    peak_memory_bytes,
-)
-from pipeline.examples.output_claim import locked_output_dir
+from pipeline.examples.beam_jobs import beam_options, beam_pipeline, locked_work_dir, peak_memory_bytes, progress
 
 BAD_ROWS_FILE, SPEC_FILE = "bad_rows.jsonl", "apply.json"
 
@@ -89,22 +80,20 @@ def apply(
         return _figures(output_dir, done["counts"], 0, 0.0)
     _check_first_row(ranges, job)
     started = time.monotonic()
-    with locked_output_dir(job.work_dir, output_dir, tell) as check:
+    with locked_work_dir(job.work_dir):
         if _same_job(f"{job.work_dir}/job.json", identity, output_dir) is None:
             write_json(f"{job.work_dir}/job.json", {"job": identity})
         finished = {file.path for file in matching(f"{glob.escape(job.work_dir)}/*.json")}
         todo = [(index, units) for index, units in enumerate(ranges) if job.marker(index) not in finished]
         if len(todo) < len(ranges):
             tell(f"{len(ranges) - len(todo)} of {len(ranges)} shards were finished by an earlier command")
-        noted = functools.partial(SentJobs(f"{job.work_dir}/jobs.json", tell).note, "apply")
         try:
             if todo:
-                with StageProgress("apply", output_dir), input_errors(), beam_pipeline(beam_args, noted) as pipeline:
+                with progress("apply", output_dir), beam_pipeline(beam_args, "apply", tell) as pipeline:
                     _ = pipeline | beam.Create(todo) | RunInference(ShardHandler(job))
         except BaseException:
             tell(f"finished shards are kept in {output_dir}: the same command resumes from there")
             raise
-        check()
         counts = _sum_up(job, ranges)
         write_json(f"{output_dir}/{SPEC_FILE}", {"job": identity, "counts": counts})
         remove_folder(job.work_dir)

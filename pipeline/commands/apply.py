@@ -25,10 +25,7 @@ def apply(
     engine: EngineName = None,
     column: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="INPUT=COLUMN",
-            help="Column of an input, if its name differs; repeatable.",
-        ),
+        typer.Option(metavar="INPUT=COLUMN", help="Column of an input, if its name differs; repeatable."),
     ] = None,
     keep: Annotated[
         list[str] | None,
@@ -42,11 +39,9 @@ def apply(
     """
     import json
 
+    from bert_keras.notices import tell
     from pipeline.apply.run import apply as apply_to
-    from pipeline.examples.worker_restart import restart_if_a_worker_dies
-
-    def tell(line: str) -> None:
-        typer.echo(f"bert-tfx: {line}", err=True)
+    from pipeline.examples.beam_jobs import restart_if_a_worker_dies
 
     with restart_if_a_worker_dies(tell):
         figures = apply_to(

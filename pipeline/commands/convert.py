@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import os
-from enum import Enum
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -19,21 +18,14 @@ if TYPE_CHECKING:
 _MOST_ROWS = 10_000
 
 
-class ModelFormat(str, Enum):
-    """A file format of models."""
-
-    TF1 = "tf1"
-    HF = "hf"
-    KERAS_HUB = "keras-hub"
-    BERT_TFX = "bert-tfx"
-    ONNX = "onnx"
+Format = Literal["tf1", "hf", "keras-hub", "bert-tfx", "onnx"]
 
 
 def convert(
     source: Annotated[str, typer.Argument(metavar="SRC", help="The folder to read; of tf1 also a checkpoint in it.")],
     target: Annotated[str, typer.Argument(metavar="DST", help="The folder to write: a new or empty one.")],
-    from_: Annotated[ModelFormat, typer.Option("--from", help="Format of SRC.")],
-    to: Annotated[ModelFormat, typer.Option("--to", help="Format of DST.")],
+    from_: Annotated[Format, typer.Option("--from", help="Format of SRC.")],
+    to: Annotated[Format, typer.Option("--to", help="Format of DST.")],
     cased: Annotated[
         bool | None,
         typer.Option("--cased/--uncased", help="Whether the vocabulary keeps case; required if SRC does not tell."),
@@ -76,18 +68,18 @@ def convert(
     from bert_keras.convert.huggingface.fine_tuned import as_task
     from bert_keras.convert.tensor_files.tf_checkpoints import is_checkpoint
 
-    if not (os.path.isdir(source) or (from_ is ModelFormat.TF1 and is_checkpoint(source))):
+    if not (os.path.isdir(source) or (from_ == "tf1" and is_checkpoint(source))):
         raise InputError(f"{source}: no such folder; SRC is the folder of a model")
     if os.path.isdir(target) and os.listdir(target):
         raise InputError(f"{target}: not empty; give a new folder")
-    is_onnx = to is ModelFormat.ONNX
-    if from_ is ModelFormat.ONNX or (quantize and not is_onnx):
+    is_onnx = to == "onnx"
+    if from_ == "onnx" or (quantize and not is_onnx):
         raise InputError("onnx is written, not read, and only onnx is quantized: --to onnx, with or without --quantize")
     if (quantize == "int8") != bool(calibration):
         raise InputError("--quantize int8 and --calibration FILE, some hundred texts as a column `text`, go together")
-    folder = read_folder(source, cased, from_.value)
+    folder = read_folder(source, cased, from_)
     if folder.head_left_out:
-        format_ = "hf" if is_onnx else to.value
+        format_ = "hf" if is_onnx else to
         raise InputError(
             f"{folder.head_left_out}; fine-tune its encoder with --init {source}, or write the encoder alone, in "
             f"Python: bert_keras.export(bert_keras.from_checkpoint({source!r}), {target!r}, {format_!r})"
@@ -101,22 +93,20 @@ def convert(
     if normalize is not None and embedding.pooling == "none":
         raise InputError(f"{source}: does not say how a text gets one vector; add --pooling mean or cls")
     is_contrastive = folder.task is not None and folder.task.contrastive  # without weights of a head
-    if (to in (ModelFormat.TF1, ModelFormat.KERAS_HUB)) or (is_contrastive and not is_onnx):
+    if to in ("tf1", "keras-hub") or (is_contrastive and not is_onnx):
         folder = folder.without_task()
     folder = dataclasses.replace(folder, embedding=embedding)
-    written = _write_onnx(folder, target, calibration) if is_onnx else export(folder, target, to.value)
+    written = _write_onnx(folder, target, calibration) if is_onnx else export(folder, target, to)
     # Parts without weights are not written as ONNX.
     untrained = [] if is_onnx else [*folder.untrained, *written.untrained]
     notes = [f"NOT in {source}, untrained: {', '.join(untrained)}"] if untrained else []
     if folder.generator:
         left_out = f"the generator in {source} is left out"
-        notes += [left_out if to in (ModelFormat.KERAS_HUB, ModelFormat.ONNX) else "with its generator"]
+        notes += [left_out if to in ("keras-hub", "onnx") else "with its generator"]
     if embedding.pooling != "none":
         length = ", normalised" if embedding.normalize else ""
-        has_vectors = to in (ModelFormat.HF, ModelFormat.BERT_TFX, ModelFormat.ONNX)
-        notes += [
-            f"one vector a text: {embedding.pooling}{length}" if has_vectors else f"{to.value} has no sentence vectors"
-        ]
+        has_vectors = to in ("hf", "bert-tfx", "onnx")
+        notes += [f"one vector a text: {embedding.pooling}{length}" if has_vectors else f"{to} has no sentence vectors"]
     config = folder.config
     shape = f"{config.num_hidden_layers} layers, {config.hidden_size} wide, {config.vocab_size:,} tokens"
     typer.echo("; ".join([f"{target}: {shape}", *notes, *folder.remarks, *written.remarks]))

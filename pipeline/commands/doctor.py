@@ -12,7 +12,6 @@ import os
 import platform
 import re
 import shutil
-import socket
 import subprocess
 import sys
 from collections import Counter
@@ -32,7 +31,6 @@ OK, NOTE, FAILS = "ok", "note", "fails"
 GLIBC_OF_TFX_121 = (2, 39)
 # What the README asks for, in GB.
 MEMORY, DISK = 4, 5
-PORTS = {8500: "--grpc-port", 8501: "--rest-port"}
 # What the commands need which an extra brings; the extra's first package stands for it.
 EXTRAS = {
     "serve": ("uvicorn", "serve of a folder with model.onnx"),
@@ -43,9 +41,6 @@ EXTRAS = {
     "kubeflow": ("kfp", "compile kubeflow"),
 }
 INSTRUCTIONS = {"avx": "AVX", "avx2": "AVX2", "avx512f": "AVX-512", "avx512_bf16": "AVX512-BF16", "amx_bf16": "AMX"}
-# Programs that use Keras read the variable; bert-tfx sets it (`keras_backend`).
-KERAS_BACKEND, TENSORFLOW = "KERAS_BACKEND", "tensorflow"
-CHOOSES_BACKEND = "training.backend=jax trains on JAX, all else computes with TensorFlow"
 # Prints the platform of the devices that JAX takes, and their kinds. It must not take their memory.
 _JAX_DEVICES = "import jax; d = jax.devices(); print(d[0].platform, *(x.device_kind for x in d), sep=chr(10))"
 _LOCKS = Path(__file__).parents[2] / "requirements"
@@ -64,8 +59,7 @@ class Finding(NamedTuple):
 class Machine:
     """A machine; `packages` are versions by canonical name, memory and disk bytes, `gpus` nvidia-smi's lines.
 
-    `given_backend` is the environment's KERAS_BACKEND, `jax_devices` the platform and the kinds of the devices that JAX
-    takes, or its error alone; empty without JAX.
+    `jax_devices` are the platform and the kinds of the devices that JAX takes, or its error alone; empty without JAX.
     """
 
     python: tuple[int, int]
@@ -76,11 +70,8 @@ class Machine:
     cores: int
     memory: int
     disk: int
-    used_ports: tuple[int, ...]
     gpus: tuple[str, ...]
     packages: Mapping[str, str]
-    keras_backend: str = TENSORFLOW
-    given_backend: str = ""
     jax_devices: tuple[str, ...] = ()
 
     @classmethod
@@ -98,11 +89,8 @@ class Machine:
             cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
             memory=min(psutil.virtual_memory().total, int(limit) if limit.isdigit() else sys.maxsize),
             disk=shutil.disk_usage(".").free,
-            used_ports=tuple(filter(_is_used, PORTS)),
             gpus=_gpus(),
             packages={canonicalize_name(package.metadata["Name"]): package.version for package in packages},
-            keras_backend=keras_backend(),
-            given_backend=os.environ.get(KERAS_BACKEND, ""),
             jax_devices=_jax_devices() if importlib.util.find_spec("jax") else (),
         )
 
@@ -128,14 +116,7 @@ def findings(machine: Machine, requires: Sequence[str], lock: str = "") -> Itera
     locked = re.findall(r"^([a-z0-9._-]+)==([^ ;]+)", lock, re.MULTILINE)
     if others := sorted(name for name, wanted in locked if machine.packages.get(name) != wanted):
         yield _finding("lock", _named("missing or another version", others), "make setup installs the lock")
-    given = machine.given_backend or machine.keras_backend
-    remedy = f"it is ignored: {CHOOSES_BACKEND}; unset {KERAS_BACKEND}"
-    yield _finding("Keras' backend", given, remedy if given != machine.keras_backend else "")
     yield from _hardware(machine)
-    for port, option in PORTS.items():
-        used = port in machine.used_ports
-        remedy = f"a server is running; serve {option} N takes another port" if used else ""
-        yield _finding(f"port {port}", "in use" if used else "free", remedy)
 
 
 def _finding(subject: str, value: str, remedy: str = "", level: str = NOTE) -> Finding:
@@ -202,16 +183,6 @@ def _text(path: str | Path) -> str:
         return ""
 
 
-def _is_used(port: int) -> bool:
-    with socket.socket() as listener:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listener.bind(("", port))
-        except OSError:
-            return True
-    return False
-
-
 def _gpus() -> tuple[str, ...]:
     words = ["nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"]
     try:
@@ -230,11 +201,6 @@ def _jax_devices() -> tuple[str, ...]:
         return ("no answer in 120 s",)
     lines = done.stdout.splitlines() if done.returncode == 0 else done.stderr.strip().splitlines()[-1:]
     return tuple(lines) or ("no answer",)
-
-
-def keras_backend() -> str:
-    """The backend that the commands give Keras: TensorFlow; JAX where only JAX is installed."""
-    return "jax" if importlib.util.find_spec("jax") and not importlib.util.find_spec("tensorflow") else TENSORFLOW
 
 
 def doctor() -> None:

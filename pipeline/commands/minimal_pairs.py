@@ -4,18 +4,9 @@ from __future__ import annotations
 
 import os
 import time
-from enum import Enum
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
-
-
-class ScoringOption(str, Enum):
-    """How a masked language model scores a sentence (`bert_keras.tasks.sentence_likelihood`)."""
-
-    PLL = "pll"
-    PLL_WORD = "pll-word"
-    NEXT_TOKEN = "next-token"
 
 
 def minimal_pairs(
@@ -28,21 +19,18 @@ def minimal_pairs(
     ],
     model: Annotated[
         str,
-        typer.Option(
-            metavar="DIR",
-            help="A pushed version, a checkpoint that `convert` reads, or a run directory.",
-        ),
+        typer.Option(metavar="DIR", help="A pushed version, a checkpoint that `convert` reads, or a run directory."),
     ],
     cased: Annotated[
         bool | None,
         typer.Option("--cased/--uncased", help="Whether the vocabulary keeps case, if its files do not say."),
     ] = None,
     scoring: Annotated[
-        ScoringOption,
+        Literal["pll", "pll-word", "next-token"],  # `bert_keras.tasks.sentence_likelihood`
         typer.Option(
             help="pll: each token masked alone; pll-word: with the rest of its word; next-token: a GPT-BERT's."
         ),
-    ] = ScoringOption.PLL,
+    ] = "pll",
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first pairs of each paradigm.")] = None,
     output: Annotated[
         str | None, typer.Option(metavar="FILE", help="JSON with the figures and both log-likelihoods of every pair.")
@@ -61,7 +49,7 @@ def minimal_pairs(
     served = served_version(serving_dir(model))
     folder = model if served is None else os.path.join(serving_dir(model), str(served))
     start = time.monotonic()
-    scores = score_pairs(folder, pairs, scoring.value, cased)
+    scores = score_pairs(folder, pairs, scoring, cased)
     seconds = time.monotonic() - start
     summary = figures(pairs, scores)
     _print(summary)
@@ -71,7 +59,7 @@ def minimal_pairs(
             {"where": pair.where, "UID": pair.paradigm, "linguistics_term": pair.phenomenon, "good": good, "bad": bad}
             for pair, (good, bad) in zip(pairs, scores, strict=True)
         ]
-        write_json(output, {"model": folder, "scoring": scoring.value, **summary, "pairs": rows})
+        write_json(output, {"model": folder, "scoring": scoring, **summary, "pairs": rows})
 
 
 def _print(summary: dict[str, Any]) -> None:

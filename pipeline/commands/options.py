@@ -18,10 +18,7 @@ Vocab = Annotated[str | None, VOCAB_OPTION]
 Init = Annotated[str | None, INIT_OPTION]
 Cased = Annotated[bool | None, CASED_OPTION]
 Teacher = Annotated[str | None, TEACHER_OPTION]
-RunDir = Annotated[
-    str,
-    typer.Option("--run-dir", metavar="DIR", help="Run directory."),
-]
+RunDir = Annotated[str, typer.Option("--run-dir", metavar="DIR", help="Run directory.")]
 EngineName = Annotated[
     Literal["auto", "tensorflow", "onnx"] | None,
     typer.Option("--engine", help="What computes; auto, the default: onnx for versions that convert --to onnx wrote."),

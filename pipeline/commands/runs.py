@@ -20,10 +20,7 @@ _TASK_RUN_DIR = "runs/TASK"
 
 @with_pretrain_options
 def pretrain(
-    context: typer.Context,
-    options: dict[str, Any],
-    recipe: RecipeName = "tiny_cpu",
-    run_dir: RunDir = DEFAULT_RUN_DIR,
+    context: typer.Context, options: dict[str, Any], recipe: RecipeName = "tiny_cpu", run_dir: RunDir = DEFAULT_RUN_DIR
 ) -> None:
     """Pre-train a model, judge it and push it.
 

@@ -28,21 +28,6 @@ def examples(
         list[str] | None, typer.Argument(metavar="[GLOB]...", help="More text, for globs that the shell expands.")
     ] = None,
     vocab_size: Annotated[int | None, typer.Option(help="Maximum size of a learned vocabulary (30522).")] = None,
-    cased: Annotated[bool, typer.Option("--cased", help="Keep case and accents.")] = False,
-    max_seq_length: Annotated[int | None, typer.Option(help="Tokens per example (128).")] = None,
-    dupe_factor: Annotated[int | None, typer.Option(help="Passes over the documents, each masked again (5).")] = None,
-    objective: Annotated[
-        str | None,
-        typer.Option(
-            help="mlm_nsp, mlm_sop, segment_pair, full_sentences, doc_sentences, single_sequence or left_to_right "
-            "(mlm_nsp)."
-        ),
-    ] = None,
-    seed: Annotated[int | None, typer.Option(help="Random seed (12345).")] = None,
-    segments: Annotated[
-        str | None, typer.Option(help="`sentences`: split the text into sentences; `lines`: one segment per line.")
-    ] = None,
-    text_field: Annotated[str | None, typer.Option(help="JSON key, column or feature of the text.")] = None,
     settings: Settings = None,
 ) -> None:
     """Make pre-training examples from text, without TFX and TensorFlow.
@@ -52,26 +37,12 @@ def examples(
     import json
 
     from bert_keras.models.config import BertConfig
+    from bert_keras.notices import tell
+    from pipeline.examples.beam_jobs import restart_if_a_worker_dies
     from pipeline.examples.generate import ExampleJob, generate
-    from pipeline.examples.worker_restart import restart_if_a_worker_dies
     from pipeline.recipes.settings import with_settings
 
-    options: dict[str, object] = {
-        "examples.max_seq_length": max_seq_length,
-        "examples.dupe_factor": dupe_factor,
-        "examples.objective": objective,
-        "examples.seed": seed,
-        "corpus.segments": segments,
-        "corpus.text_field": text_field,
-    }
-    if cased:
-        options["vocabulary.lower_case"] = "false"
-    overrides = [f"{key}={value}" for key, value in options.items() if value is not None]
-    job = with_settings(ExampleJob(), [*overrides, *(settings or [])])
-
-    def tell(line: str) -> None:
-        typer.echo(f"bert-tfx: {line}", err=True)
-
+    job = with_settings(ExampleJob(), settings or [])
     with restart_if_a_worker_dies(tell):
         figures = generate(
             [*corpus, *(more or [])],
@@ -88,13 +59,6 @@ def examples(
 def tokenize(
     vocab: Annotated[str, typer.Option(metavar="FILE", help="A vocab.txt, one token per line.")],
     cased: Annotated[bool, typer.Option("--cased", help="Keep case and accents, as the vocabulary does.")] = False,
-    keep_accents: Annotated[
-        bool, typer.Option("--keep-accents", help="Keep accents of lower-cased text (vocabulary.strip_accents=false).")
-    ] = False,
-    keep_ideographs: Annotated[
-        bool,
-        typer.Option("--keep-ideographs", help="Do not split ideographs (vocabulary.tokenize_chinese_chars=false)."),
-    ] = False,
 ) -> None:
     """Print the token ids of each line of standard input.
 
@@ -103,12 +67,7 @@ def tokenize(
     from bert_keras.tokenizers.wordpiece import BertTokenizer, tokenize_lines
 
     try:
-        tokenizer = BertTokenizer.from_file(
-            vocab,
-            lower_case=not cased,
-            strip_accents=False if keep_accents else None,
-            tokenize_chinese_chars=not keep_ideographs,
-        )
+        tokenizer = BertTokenizer.from_file(vocab, lower_case=not cased)
     except OSError as error:
         raise InputError(f"{vocab}: cannot be read ({error.strerror}); --vocab takes a vocab.txt") from error
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""Running Beam pipelines for a command: options, progress, jobs sent to remote runners, errors of workers."""
+"""Running Beam pipelines for a command: options, lock, progress, jobs of remote runners, workers that fail or die."""
 
 from __future__ import annotations
 
@@ -7,65 +7,53 @@ import importlib.util
 import os
 import re
 import resource
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 
 import apache_beam as beam
-from apache_beam.io.filesystems import FileSystems
+import psutil
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.runner import PipelineResult
-from rich.console import Console
+from filelock import FileLock, Timeout
 
 from bert_keras.errors import InputError
-from components.io.shards import read_json, write_json
+from bert_keras.training.preemption import ctrl_c
 
 # Explicit, because Beam's default first tries to download a runner in another language.
 BEAM_PIPELINE_ARGS = ("--runner=FnApiRunner",)
-SECONDS_BETWEEN_LOOKS = 1.0
 SECONDS_BETWEEN_LINES = 15.0
-
-
-class SentJobs:
-    """Record of jobs sent to a remote runner, which outlive the command: a JSON list of [stage, runner, job id].
-
-    `tell`, which prints a line for the user, is called at once for jobs of an earlier command.
-    """
-
-    def __init__(self, path: str, tell: Callable[[str], None]):
-        self._path, self._tell = path, tell
-        self._sent: list[list[str]] = read_json(path) if FileSystems.exists(path) else []
-        for stage, runner, identity in self._sent:
-            tell(
-                f"{stage}: an earlier command sent job {identity} to {runner}; cancel it if it still runs: "
-                "its output is made again"
-            )
-
-    def note(self, stage: str, result: PipelineResult) -> None:
-        """Record a job that was sent; local runners have no job ids."""
-        identity = getattr(result, "job_id", None) or getattr(result, "_job_id", None)
-        if identity := identity() if callable(identity) else identity:
-            self._sent.append([stage, type(result).__name__.removesuffix("PipelineResult"), str(identity)])
-            write_json(self._path, self._sent)
-            self._tell(f"{stage}: sent as job {identity}")
+ATTEMPTS = 3
+_ATTEMPT = "BERT_TFX_ATTEMPT"  # environment variable, kept by the restarted command
+# A failing stage terminates its workers too: time for it to report its own error first.
+SECONDS_TO_FAIL = 6.0
 
 
 @contextlib.contextmanager
-def beam_pipeline(
-    beam_args: Sequence[str], noted: Callable[[PipelineResult], None] = lambda result: None
-) -> Iterator[beam.Pipeline]:
-    """A pipeline that runs at the end of the block; `noted` receives Beam's result object when the job was sent."""
+def beam_pipeline(beam_args: Sequence[str], stage: str, tell: Callable[[str], None]) -> Iterator[beam.Pipeline]:
+    """A pipeline that runs at the end of the block; `tell` gets the id of a remote runner's job, which may outlive it.
+
+    An `InputError` of a worker process, which arrives here as text, is raised as such.
+    """
     pipeline = beam.Pipeline(options=beam_options(beam_args))
     run = pipeline.run
 
-    def run_and_note(*args, **options) -> PipelineResult:
+    def run_and_tell(*args, **options) -> PipelineResult:
         result = run(*args, **options)
-        noted(result)
+        identity = getattr(result, "job_id", None) or getattr(result, "_job_id", None)
+        if identity := identity() if callable(identity) else identity:  # local runners have none
+            tell(f"{stage}: sent as job {identity}")
         return result
 
-    pipeline.run = run_and_note  # type: ignore[method-assign]  # the block's end calls it, and then waits
-    with pipeline:
-        yield pipeline
+    pipeline.run = run_and_tell  # type: ignore[method-assign]  # the block's end calls it, and then waits
+    try:
+        with pipeline:
+            yield pipeline
+    except Exception as error:  # each runner has its own type
+        if messages := re.findall(rf"{InputError.__module__}\.InputError: (.*)", str(error)):
+            raise InputError(messages[-1]) from error
+        raise
 
 
 def beam_options(beam_args: Sequence[str]) -> PipelineOptions:
@@ -75,14 +63,17 @@ def beam_options(beam_args: Sequence[str]) -> PipelineOptions:
 
 
 @contextlib.contextmanager
-def input_errors() -> Iterator[None]:
-    """Restore an `InputError` of a worker process, which arrives here as text."""
-    try:
+def locked_work_dir(work_dir: str) -> Iterator[None]:
+    """Make and lock a folder in a local --output; object stores have no locks. InputError: another command has it."""
+    if "://" in work_dir:
         yield
-    except Exception as error:  # each runner has its own type
-        if messages := re.findall(rf"{InputError.__module__}\.InputError: (.*)", str(error)):
-            raise InputError(messages[-1]) from error
-        raise
+        return
+    os.makedirs(work_dir, exist_ok=True)
+    try:
+        with FileLock(f"{work_dir}/lock", timeout=0):
+            yield
+    except Timeout as error:
+        raise InputError(f"{work_dir}: another bert-tfx runs in it; wait for it, or give another --output") from error
 
 
 def peak_memory_bytes() -> int:
@@ -91,46 +82,31 @@ def peak_memory_bytes() -> int:
     return peak * 1024  # Linux counts kilobytes
 
 
-class StageProgress:
-    """Context manager that reports on standard error how much a stage has written below a local folder.
+@contextlib.contextmanager
+def progress(stage: str, folder: str) -> Iterator[None]:
+    """Print to standard error, now and then and at the end, how much a stage has written below a local folder.
 
     Beam's local runners report nothing before they end, but their files are visible at once.
     """
+    ended, started, (files_before, bytes_before) = threading.Event(), time.monotonic(), _written(folder)
 
-    def __init__(self, name: str, folder: str):
-        self._name, self._folder = name, folder
-        self._console = Console(stderr=True, highlight=False)
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
+    def report() -> None:
+        files, size = _written(folder)
+        megabytes = f"{(size - bytes_before) / 1e6:,.1f} MB in {files - files_before:,} files"
+        print(f"{stage:<12} {time.monotonic() - started:6.0f} s   {megabytes}", file=sys.stderr, flush=True)
 
-    def __enter__(self) -> StageProgress:
-        self._started = time.monotonic()
-        self._files_before, self._bytes_before = _written(self._folder)
-        self._thread.start()
-        return self
+    def watch() -> None:
+        while not ended.wait(SECONDS_BETWEEN_LINES):
+            report()
 
-    def __exit__(self, kind: type | None, *exception: object) -> None:
-        self._stop.set()
-        self._thread.join()
-        if kind is None:
-            self._console.print(self._line(), soft_wrap=True)
-
-    def _watch(self) -> None:
-        last_line = self._started
-        with self._console.status(self._name) as status:
-            while not self._stop.wait(SECONDS_BETWEEN_LOOKS):
-                if self._console.is_terminal:
-                    status.update(self._line())
-                elif time.monotonic() - last_line >= SECONDS_BETWEEN_LINES:
-                    self._console.print(self._line(), soft_wrap=True)
-                    last_line = time.monotonic()
-
-    def _line(self) -> str:
-        files, size = _written(self._folder)
-        return (
-            f"{self._name:<12} {time.monotonic() - self._started:6.0f} s   "
-            f"{(size - self._bytes_before) / 1e6:,.1f} MB in {files - self._files_before:,} files"
-        )
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+    report()
 
 
 def _written(folder: str) -> tuple[int, int]:
@@ -138,9 +114,50 @@ def _written(folder: str) -> tuple[int, int]:
     files = size = 0
     for path, _, names in os.walk(folder):
         for name in names:
-            try:
+            with contextlib.suppress(OSError):  # renamed or removed in the meantime
                 size += os.path.getsize(os.path.join(path, name))
                 files += 1
-            except OSError:  # renamed or removed in the meantime
-                continue
     return files, size
+
+
+@contextlib.contextmanager
+def restart_if_a_worker_dies(tell: Callable[[str], None]) -> Iterator[None]:
+    """Within the block: if a worker process dies, kill the others and restart this command, up to `ATTEMPTS` times.
+
+    If one is killed, e.g. for lack of memory, Beam's local runner fails or waits for it forever. A restart is safe,
+    like a retry of a bundle on Dataflow: the command writes to temporary names, and equal bytes each time.
+    """
+    ended, previous_hook = threading.Event(), threading.excepthook
+
+    def hook(args: threading.ExceptHookArgs) -> None:
+        # Beam's message, from the thread that waits for the worker.
+        if "Worker subprocess exited" not in str(args.exc_value):
+            previous_hook(args)
+        elif not ended.wait(SECONDS_TO_FAIL) and not ctrl_c.is_set():
+            _restart(tell)
+
+    threading.excepthook = hook
+    try:
+        yield
+    except RuntimeError as error:  # newer versions of Beam do not wait
+        if "Channel closed prematurely" not in str(error) or ctrl_c.is_set():
+            raise
+        _restart(tell)
+    finally:
+        ended.set()
+        threading.excepthook = previous_hook
+
+
+def _restart(tell: Callable[[str], None]) -> None:
+    attempt = int(os.environ.get(_ATTEMPT, "1"))
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    if attempt == ATTEMPTS:
+        tell(f"workers were killed in {ATTEMPTS} attempts: use fewer workers, or a smaller corpus.bucket_bytes")
+        os._exit(1)
+    tell(f"a worker was killed (too little memory?): restarting, {attempt} of {ATTEMPTS - 1}")
+    os.environ[_ATTEMPT] = str(attempt + 1)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])

@@ -16,33 +16,10 @@ from bert_keras.files import atomic_write
 
 # Locked libraries with much written documentation (without generated clients, which are repetitive).
 LIBRARIES = (
-    "numpy",
-    "scipy",
-    "pandas",
-    "sklearn",
-    "tensorflow",
-    "keras",
-    "apache_beam",
-    "tfx",
-    "matplotlib",
-    "tensorflow_model_analysis",
-    "tensorflow_data_validation",
-    "pyarrow",
-    "tensorflow_text",
-    "tensorboard",
-    "jax",
-    "rich",
-    "IPython",
-    "jinja2",
-    "absl",
-    "starlette",
-    "pydantic",
-    "hypothesis",
-    "h5py",
-    "attr",
-    "setuptools",
-    "pip",
-)
+    "numpy", "scipy", "pandas", "sklearn", "tensorflow", "keras", "apache_beam", "tfx", "matplotlib",
+    "tensorflow_model_analysis", "tensorflow_data_validation", "pyarrow", "tensorflow_text", "tensorboard", "jax",
+    "rich", "IPython", "jinja2", "absl", "starlette", "pydantic", "hypothesis", "h5py", "attr", "setuptools", "pip",
+)  # fmt: skip
 FILES_AT_A_TIME = 400
 # Size of the demo's corpus.
 CORPUS_BYTES = 12_000_000

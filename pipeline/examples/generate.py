@@ -9,14 +9,13 @@ TensorFlow. The output folder has the content of PretrainExampleGen's artifact, 
     dropped/                     dropped documents, with corpus.keep_dropped
     example_shards.json          pass, records, bytes and checksum of each shard
     example_spec.json            settings and counts of the examples; written last, so it marks a complete folder
-    work.part/                   of a running or killed command: documents-KEY, examples-KEY, jobs.json
+    work.part/                   of a running or killed command: documents-KEY, examples-KEY
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import glob
 import hashlib
 import json
@@ -53,15 +52,7 @@ from components.task_example_gen.evaluation_sets import with_leak_table
 from components.vocab_gen.files import MERGES_FILE, VOCABULARY_SPEC_FILE, given_tokenizer, import_vocabulary
 from components.vocab_gen.settings import VocabularySettings
 from components.vocab_gen.transforms import MakeVocabulary
-from pipeline.examples.beam_jobs import (
-    SentJobs,
-    StageProgress,
-    beam_options,
-    beam_pipeline,
-    input_errors,
-    peak_memory_bytes,
-)
-from pipeline.examples.output_claim import locked_output_dir
+from pipeline.examples.beam_jobs import beam_options, beam_pipeline, locked_work_dir, peak_memory_bytes, progress
 
 _MOVED_AT_A_TIME = 100
 
@@ -99,19 +90,16 @@ def generate(
     work_dir = f"{output_dir}/work.part"
     _refuse_examples(output_dir)
     inputs = find_inputs(patterns, job.corpus)
-    with locked_output_dir(work_dir, output_dir, tell) as check:
+    with locked_work_dir(work_dir):
         _refuse_examples(output_dir)
-        jobs = SentJobs(f"{work_dir}/jobs.json", tell)
         seconds: dict[str, float] = {}
 
         def run(name: str, folder: str, done: str, expand: Callable[[beam.Pipeline], None]) -> None:
             if FileSystems.exists(f"{folder}/{done}"):
                 tell(f"{name}: finished by an earlier command")
                 return
-            check()
             started = time.monotonic()
-            noted = functools.partial(jobs.note, name)
-            with StageProgress(name, folder), input_errors(), beam_pipeline(beam_args, noted) as pipeline:
+            with progress(name, folder), beam_pipeline(beam_args, name, tell) as pipeline:
                 expand(pipeline)
             seconds[name] = round(time.monotonic() - started, 2)
 
@@ -158,7 +146,6 @@ def generate(
                 EXAMPLE_SPEC_FILE,
                 lambda pipeline: generate_examples(pipeline, documents_dir, made_dir, job.examples, made_dir),
             )
-            check()
             remove_folder(f"{output_dir}/{DROPPED}")
             for file in matching(f"{glob.escape(documents_dir)}/{DROPPED}/*"):
                 _copy(file.path, f"{output_dir}/{DROPPED}/{file.path.rpartition('/')[2]}")

@@ -20,12 +20,7 @@ _ROBERTA: dict[str, Any] = {"type_vocab_size": 1, "layer_norm_eps": 1e-5, "hidde
 
 # Full sentences without next sentences, masked anew in each epoch (arXiv 1907.11692, section 4).
 _ROBERTA_EXAMPLES = {"objective": "full_sentences"}
-_ROBERTA_MASKING = {
-    "rounding": "stochastic",
-    "special_tokens": True,
-    "random_tokens": "real",
-    "when": "dynamic",
-}
+_ROBERTA_MASKING = {"rounding": "stochastic", "special_tokens": True, "random_tokens": "real", "when": "dynamic"}
 
 
 def _roberta(name: str, layers: int, hidden: int, learning_rate: float, num_warmup_steps: int) -> Recipe:

@@ -138,7 +138,6 @@ def _word_rows(figures: Mapping[str, Mapping[str, Any]], failed: set[Threshold])
 
 
 def _pair_rows(summary: Mapping[str, Any], failed: set[Threshold]) -> list[GateRow]:
-    """The accuracy on minimal pairs, if there are some."""
     if "minimal_pairs" not in summary:
         return []
     overall, least = summary["minimal_pairs"]["overall"], summary["minimal_pairs"]["min_accuracy"]

@@ -5,22 +5,23 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bert_keras.objectives.table import PARTS, Part, perplexity_text
 from bert_keras.tokenizers import sentencepiece
 from bert_keras.tokenizers.byte_bpe import SPACE
 from bert_keras.tokenizers.protocol import FORMATS
 from bert_keras.tokenizers.vocabulary_files import read_vocabulary
+from components.corpus_gen.filters.chain import RULES
+from components.corpus_gen.record.card import total
+from components.corpus_gen.record.tally import ALL, FATES, KEPT
 from pipeline import stages
 from pipeline.report import gate
 from pipeline.report.base_page import Evaluations, Frame, load, percent
 from pipeline.report.base_page import render as render_frame
 from pipeline.report.figures import curves
-from pipeline.report.figures.corpus_funnel import funnel
 from pipeline.report.figures.tables import Column, slice_table
-from pipeline.summaries.budget import budget_line
-from pipeline.summaries.pretrain import initial_row
+from pipeline.summaries.pretrain import budget_line, initial_row
 
 if TYPE_CHECKING:
     from pipeline.runs.lineage import Run
@@ -77,6 +78,31 @@ def render(run: Run, summary: Mapping[str, Any], run_dir: str, baseline: Mapping
         pieces=_pieces(pieces, _SPACES.get(made["algorithm"])),
         spec=spec,
     )
+
+
+class FunnelRow(NamedTuple):
+    """A rule: the documents that it dropped, documents and bytes that were left, and their `share` [0, 1] of all."""
+
+    name: str
+    dropped: int
+    documents: int
+    size: int
+    share: float
+
+
+def funnel(corpus: Mapping[str, Any]) -> list[FunnelRow]:
+    """A row for what was read, and one for each rule of corpus.json that dropped something, in their order."""
+    fates = corpus["record"][ALL]
+    read = total(fates)
+    documents, size = read["documents"], read["bytes"]
+    rows = [FunnelRow("read", 0, documents, size, 1.0)]
+    for name in (*RULES, *FATES):
+        if name in fates and name != KEPT:
+            documents -= fates[name]["documents"]
+            size -= fates[name]["bytes"]
+            share = documents / max(read["documents"], 1)
+            rows.append(FunnelRow(name, fates[name]["documents"], documents, size, share))
+    return rows
 
 
 def _evaluations(lines: curves.Log, parts: Sequence[Part]) -> Evaluations:

@@ -1,4 +1,4 @@
-"""Builds an Airflow DAG from a plan of `bert-tfx compile airflow`; for Airflow 3, and for 2.11.
+"""Builds an Airflow DAG from a plan of `bert-tfx compile airflow`, for Airflow 3.
 
 Airflow's Python loads this file without TFX and TensorFlow: each task is a command in the pipeline's environment.
 """
@@ -14,21 +14,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-try:
-    from airflow.sdk import DAG, Asset, BaseHook, BaseOperator, Param, TaskGroup
-except ImportError:  # Airflow 2
-    from airflow.datasets import Dataset as Asset
-    from airflow.hooks.base import BaseHook
-    from airflow.models import DAG, BaseOperator, Param
-    from airflow.utils.task_group import TaskGroup
-try:
-    from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
-except ImportError:
-    from airflow.exceptions import AirflowException, AirflowFailException, AirflowSkipException
-try:
-    from airflow.providers.standard.hooks.subprocess import SubprocessHook
-except ImportError:
-    from airflow.hooks.subprocess import SubprocessHook
+from airflow.providers.standard.hooks.subprocess import SubprocessHook
+from airflow.sdk import DAG, Asset, BaseHook, BaseOperator, Param, TaskGroup
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
 from components.processes import UNTIL_PARENT_ENDS, end_with_parent
 from pipeline.runners.airflow_plan import AirflowPlan
@@ -38,8 +26,6 @@ from pipeline.stages import group_of
 
 # A node writes a checkpoint before it stops; Airflow kills a task 60 seconds after the request to stop.
 SECONDS_TO_STOP = 50
-# A bool in Airflow 2; in newer ones the factor, and True would be a factor of 1.
-DOUBLED = True if getattr(BaseOperator, "retry_exponential_backoff", False) is False else 2.0
 
 
 class CommandOperator(BaseOperator):
@@ -119,7 +105,7 @@ def dag_of(plan: AirflowPlan, **options: Any) -> DAG:
         "default_args": {
             "retries": plan.tasks.retries,
             "retry_delay": datetime.timedelta(seconds=plan.tasks.retry_delay_seconds),
-            "retry_exponential_backoff": DOUBLED,
+            "retry_exponential_backoff": 2.0,
             "max_retry_delay": datetime.timedelta(seconds=plan.tasks.max_retry_delay_seconds),
         },
         "tags": ["bert-tfx"],
@@ -175,7 +161,7 @@ def _was_cleared(task_instance: Any) -> bool:
     """Return True if a user has cleared the task: this attempt and its retries repeat the node, without the cache.
 
     Tasks of Airflow 3 cannot read the states of earlier attempts. But clearing gives a task its retries anew: it sets
-    `max_tries` to the attempts so far plus `retries` (`clear_task_instances`, in Airflow 2 too).
+    `max_tries` to the attempts so far plus `retries` (`clear_task_instances`).
     """
     attempts_before = task_instance.max_tries - task_instance.task.retries
     return 0 < attempts_before < task_instance.try_number

@@ -19,61 +19,23 @@ from kfp.dsl.pipeline_task import PipelineTask
 from bert_keras.errors import InputError
 from bert_keras.files import replacing
 from pipeline.recipes.settings import settings_of
-from pipeline.runners.kubeflow_artifacts import ARTIFACT_TYPES
 from pipeline.runners.stage_resources import StageResources
 from pipeline.runners.step_words import COMPILE, FINISH, PASSWORD, PUSHED, compile_words, option_words
-from pipeline.runs.request import PRETRAIN
+from pipeline.runs.request import PRETRAIN, KubeflowCluster
 from pipeline.runs.spec import RunSpec
 
-# The placeholder for KFP's message to a step: its inputs, and where its outputs go.
-_EXECUTOR_INPUT = "{{$}}"
+# Of a failed step. The first is not retried: what fails there is bad input.
+_RETRIES = 2
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,126}[a-z0-9])?")
 Graph = Mapping[str, Sequence[str]]
 
 
-@dataclasses.dataclass(frozen=True)
-class KubeflowSettings:
-    """Image, storage and retries of the steps.
-
-    Attributes:
-        image: image of every step: this project, with `bert-tfx` on its PATH.
-        volume: PersistentVolumeClaim shared by all steps, mounted on several nodes at once (ReadWriteMany).
-        mount_path: mount path of the volume.
-        bucket: bucket of Cloud Storage; compiles for Vertex AI, where all steps see /gcs/BUCKET, without a volume.
-        password_secret: Secret and key of ML Metadata's password, as NAME/KEY.
-        retries: number of retries of a failed step.
-    """
-
-    image: str
-    volume: str = "bert-tfx"
-    mount_path: str = "/runs"
-    bucket: str | None = None
-    password_secret: str | None = None
-    retries: int = 2
-
-    def __post_init__(self) -> None:
-        if not self.mount_path.startswith("/"):
-            raise InputError(f"--mount-path {self.mount_path}: give an absolute path")
-        if self.retries < 0:
-            raise InputError(f"--retries {self.retries}: give 0 or more")
-        secret = self.password_secret
-        if secret is not None and not re.fullmatch(r"[^/]+/[^/]+", secret):
-            raise InputError(f"--password-secret {secret}: give the Secret's name and its key, as NAME/KEY")
-        if self.bucket is not None and secret is not None:
-            raise InputError("--password-secret: Vertex AI has no Secrets; give a --metadata without a password")
-
-    @property
-    def root(self) -> str:
-        """The folder shared by all steps."""
-        return f"/gcs/{self.bucket}" if self.bucket is not None else self.mount_path.rstrip("/")
-
-
-def in_shared_folder(spec: RunSpec, settings: KubeflowSettings) -> RunSpec:
+def in_shared_folder(spec: RunSpec, cluster: KubeflowCluster) -> RunSpec:
     """The spec with a run directory of the pipeline's name in the shared folder; InputError for an invalid name."""
     name = spec.request.name
     if not _NAME.fullmatch(name):
         raise InputError(f"--name {name}: give at most 128 of a-z 0-9 -, no - first or last")
-    request = dataclasses.replace(spec.request, run_dir=f"{settings.root}/{name}")
+    request = dataclasses.replace(spec.request, run_dir=f"{cluster.root}/{name}")
     return dataclasses.replace(spec, request=request)
 
 
@@ -83,13 +45,13 @@ def steps_of(graph: Graph) -> list[str]:
 
 
 def write_pipeline(
-    path: str, spec: RunSpec, graph: Graph, settings: KubeflowSettings, resources: Mapping[str, StageResources]
+    path: str, spec: RunSpec, graph: Graph, cluster: KubeflowCluster, resources: Mapping[str, StageResources]
 ) -> None:
     """Compile a pipeline into a file; equal arguments give equal bytes.
 
     `spec` is every run's, before parameters are applied; `graph` is from `pipeline.runners.run_steps.graph_of`.
     """
-    built = _Builder(spec, graph, settings, resources).pipeline()
+    built = _Builder(spec, graph, cluster, resources).pipeline()
     with replacing(path) as file:
         compiler.Compiler().compile(built, file)
 
@@ -107,7 +69,7 @@ class _Builder:
 
     spec: RunSpec
     graph: Graph
-    settings: KubeflowSettings
+    cluster: KubeflowCluster
     resources: Mapping[str, StageResources]
 
     @property
@@ -138,12 +100,8 @@ class _Builder:
                 task.after(*([before] if in_turn else [done[name] for name in upstream] or [first]))
                 done[node] = before = task
             followed = {name for upstream in self.graph.values() for name in upstream}
-            artifacts = {name: dsl.Output[getattr(dsl, kind)] for name, kind in ARTIFACT_TYPES.items()}
-            last = self._step(
-                FINISH,
-                lambda outcome, **_: ["finish", "--outcome", outcome, "--executor-input", _EXECUTOR_INPUT],
-                types={"outcome": dsl.OutputPath(str), **artifacts},
-            )
+            words = lambda outcome: ["finish", "--outcome", outcome]  # noqa: E731
+            last = self._step(FINISH, words, types={"outcome": dsl.OutputPath(str)})
             last.after(*(task for node, task in done.items() if node not in followed))
             with dsl.If(last.outputs["outcome"] == PUSHED, name=PUSHED):
                 self._step(PUSHED, lambda **_: ["models", "list"])
@@ -170,13 +128,9 @@ class _Builder:
         words += [word for name, setting in self._tuned.items() for word in ("--set", f"{setting}={given[name]}")]
         options: dict[str, Any] = {"--corpus-json": given.get("corpus")}
         options |= {f"--{name}": given.get(name) for name in ("data", "init")}
-        options |= {"--vocab": request.vocab, "--train": request.train, "--eval": request.held_out}
-        options |= {"--test": request.test, "--reference-corpus": request.reference_corpus, "--replay": request.replay}
-        options |= {
-            "--cased/--uncased": request.cased,
-            "--teacher": request.teacher,
-            "--unlabelled": request.unlabelled,
-        }
+        options |= {"--vocab": request.vocab, "--cased/--uncased": request.cased, "--train": request.train}
+        options |= {"--eval": request.held_out, "--test": request.test, "--reference-corpus": request.reference_corpus}
+        options |= {"--replay": request.replay, "--teacher": request.teacher, "--unlabelled": request.unlabelled}
         return words + [word for option, value in options.items() for word in option_words(option, value)]
 
     def _step(
@@ -197,7 +151,7 @@ class _Builder:
             run_words += ["--run-id", names.pop("run_id")] if run else []
             beam_words = ["--", *self.spec.request.beam_args] if step == COMPILE and self.spec.request.beam_args else []
             args = [*words(**names), *run_words, *beam_words]
-            return dsl.ContainerSpec(image=self.settings.image, command=["bert-tfx"], args=args)
+            return dsl.ContainerSpec(image=self.cluster.image, command=["bert-tfx"], args=args)
 
         container.__name__ = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", step).lower()
         container.__signature__ = signature  # type: ignore[attr-defined]
@@ -207,23 +161,23 @@ class _Builder:
 
     def _place(self, step: str, task: PipelineTask) -> None:
         """Set the step's resources, volumes, secrets and retries."""
-        resources, settings = self.resources[step], self.settings
+        resources, cluster = self.resources[step], self.cluster
         # TFX's own cache knows more of the inputs.
         task.set_caching_options(False)
         if step != COMPILE:
-            task.set_retry(settings.retries, backoff_duration="30s", backoff_factor=2.0, backoff_max_duration="600s")
+            task.set_retry(_RETRIES, backoff_duration="30s", backoff_factor=2.0, backoff_max_duration="600s")
         task.set_cpu_request(resources.cpu).set_memory_request(resources.memory).set_memory_limit(resources.memory)
         if resources.accelerator:
             task.set_accelerator_type(resources.accelerator).set_accelerator_limit(resources.accelerator_count)
-        if settings.bucket is not None:
+        if cluster.bucket is not None:
             # Vertex AI chooses machines by limits, and has neither volumes nor node labels.
             task.set_cpu_limit(resources.cpu)
             return
-        kubernetes.mount_pvc(task, settings.volume, settings.mount_path)
+        kubernetes.mount_pvc(task, cluster.volume, cluster.mount_path)
         for label, value in sorted(resources.node_selector.items()):
             kubernetes.add_node_selector(task, label, value)
         for toleration in resources.tolerations:
             kubernetes.add_toleration(task, **toleration)
-        if settings.password_secret is not None and step != PUSHED:
-            secret, _, key = settings.password_secret.partition("/")
+        if cluster.password_secret is not None and step != PUSHED:
+            secret, _, key = cluster.password_secret.partition("/")
             kubernetes.use_secret_as_env(task, secret, {key: PASSWORD})

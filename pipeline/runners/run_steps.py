@@ -26,13 +26,11 @@ from components.io.shards import whole_file
 from pipeline.dags.pipeline import create_pipeline
 from pipeline.examples import beam_jobs
 from pipeline.report.page import write_report
-from pipeline.runners.kubeflow_artifacts import write_artifacts
 from pipeline.runners.node_launcher import NodeLauncher
-from pipeline.runs.lineage import DONE, Run, run_named
+from pipeline.runs.lineage import DONE, Run, keep_notices, run_named
 from pipeline.runs.metadata_store import check_sqlite, connection_config, keep_copy, reachable
-from pipeline.runs.notices import keep_notices, notices_file
 from pipeline.runs.request import RunRequest
-from pipeline.runs.run_dir import artifacts_dir
+from pipeline.runs.run_dir import artifacts_dir, notices_file
 from pipeline.runs.spec import RunSpec, intermediate_representation
 from pipeline.stages import CORPUS_GEN
 from pipeline.summaries.summary import print_summary, summarize
@@ -114,8 +112,8 @@ def _launch(request: RunRequest, ir: pipeline_pb2.Pipeline, node: Any, run_id: s
     return not run.read_before
 
 
-def finish(run_dir: str, run_id: str, executor_input: str | None = None) -> dict[str, Any]:
-    """Write `summary.json` and `report.html` of a run, and Kubeflow's artifacts; print its summary and return it.
+def finish(run_dir: str, run_id: str) -> dict[str, Any]:
+    """Write `summary.json` and `report.html` of a run; print its summary and return it.
 
     A run without new text leaves those of the run before; its summary has `new_text` false.
 
@@ -124,13 +122,6 @@ def finish(run_dir: str, run_id: str, executor_input: str | None = None) -> dict
     spec = RunSpec.read(run_dir, run_id)
     with reachable(spec.request.metadata_uri):
         run = run_named(spec.request, run_id)
-    summary = _summary(spec, run, run_dir, run_id)
-    if executor_input is not None:
-        write_artifacts(executor_input, run, summary, run_dir)
-    return summary
-
-
-def _summary(spec: RunSpec, run: Run, run_dir: str, run_id: str) -> dict[str, Any]:
     if run.read_before:
         version = spec.request.latest
         print(

@@ -1,4 +1,4 @@
-"""Records of a run in ML Metadata: its stages, with their inputs and outputs."""
+"""Records of a run in ML Metadata: its stages, with their inputs, outputs and notices."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from ml_metadata.metadata_store import metadata_store
 from ml_metadata.proto import metadata_store_pb2
 
 from bert_keras.errors import InputError
+from bert_keras.notices import recorded
 from pipeline import stages
 from pipeline.runs.metadata_store import check_sqlite, connection_config
 from pipeline.runs.request import RunRequest
-from pipeline.runs.run_dir import artifacts_dir, serving_dir
+from pipeline.runs.run_dir import artifacts_dir, notices_file, serving_dir
 from pipeline.runs.spec import RunSpec, run_ids
 
 # States of a successful execution.
@@ -128,13 +129,14 @@ def _stage(store: metadata_store.MetadataStore, execution: metadata_store_pb2.Ex
     inputs: dict[str, list[ArtifactRecord]] = {}
     outputs: dict[str, list[ArtifactRecord]] = {}
     events = store.get_events_by_execution_ids([execution.id])
-    artifacts = {a.id: a for a in store.get_artifacts_by_id([e.artifact_id for e in events])}
+    stored = store.get_artifacts_by_id([event.artifact_id for event in events])
+    artifacts = {a.id: ArtifactRecord(a.id, a.type, a.uri, _properties(a)) for a in stored}
     for event in events:
         is_input = event.type in (metadata_store_pb2.Event.INPUT, metadata_store_pb2.Event.DECLARED_INPUT)
         into = inputs if is_input else outputs
         # An artifact that is two inputs, as an initial model that is the baseline, has one event with both names.
         for key in (step.key for step in event.path.steps if step.HasField("key")):
-            into.setdefault(key, []).append(_artifact(artifacts[event.artifact_id]))
+            into.setdefault(key, []).append(artifacts[event.artifact_id])
     started, ended = execution.create_time_since_epoch / 1000, execution.last_update_time_since_epoch / 1000
     return Stage(
         name=node.name.partition(".")[2],
@@ -147,10 +149,28 @@ def _stage(store: metadata_store.MetadataStore, execution: metadata_store_pb2.Ex
     )
 
 
-def _artifact(artifact: metadata_store_pb2.Artifact) -> ArtifactRecord:
-    return ArtifactRecord(artifact.id, artifact.type, artifact.uri, _properties(artifact))
-
-
 def _properties(record: metadata_store_pb2.Artifact | metadata_store_pb2.Execution) -> dict[str, str | int | float]:
     pairs = [*record.properties.items(), *record.custom_properties.items()]
     return {name: getattr(value, value.WhichOneof("value") or "string_value") for name, value in pairs}
+
+
+def keep_notices(run_dir: str, run: Run, node: str) -> None:
+    """Name the notices of a finished stage by its output, by which a later run that takes it from the cache finds them.
+
+    A stage from the cache has none of its own.
+    """
+    path, output_path = notices_file(run_dir, run.id, node), _notices_of_output(run_dir, run.stages[node])
+    if output_path and os.path.exists(path):
+        os.replace(path, output_path)
+
+
+def notices_of(run: Run, run_dir: str) -> list[str]:
+    """The notices of a run and of the earlier runs whose outputs it uses, each once."""
+    paths = [notices_file(run_dir, run.id), *(_notices_of_output(run_dir, stage) for stage in run.stages.values())]
+    return list(dict.fromkeys(notice for path in paths for notice in recorded(path)))
+
+
+def _notices_of_output(run_dir: str, stage: Stage) -> str:
+    """Its path; empty for a stage without outputs. The resolver's output is another stage's."""
+    ids = [artifact.id for artifacts in stage.outputs.values() for artifact in artifacts]
+    return notices_file(run_dir, f"artifact-{min(ids)}", stage.name) if ids else ""

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping
 from typing import Annotated
 
 import typer
 
+from bert_keras.errors import InputError
 from pipeline.runs.run_dir import metadata_file
 
 SET_OPTION = typer.Option(
-    "--set",
-    metavar="SECTION.FIELD=VALUE",
-    help="Change a setting (`bert-tfx recipes RECIPE`); repeatable.",
+    "--set", metavar="SECTION.FIELD=VALUE", help="Change a setting (`bert-tfx recipes RECIPE`); repeatable."
 )
 VOCAB_OPTION = typer.Option(metavar="FILE", help="A vocab.txt; default: learned from the corpus.")
 # The value of --init for the version that the run directory serves.
 LATEST = "latest"
 INIT_OPTION = typer.Option(
-    metavar="DIR",
-    help="Initial model: a folder that `convert` reads, or `latest`, the served version.",
+    metavar="DIR", help="Initial model: a folder that `convert` reads, or `latest`, the served version."
 )
 CASED_OPTION = typer.Option("--cased/--uncased", help="Case of --init's vocabulary, if its files do not say.")
 TEACHER_OPTION = typer.Option(metavar="DIR", help="Larger model to learn from, too (distillation.*).")
@@ -76,25 +75,16 @@ class RunRequest:
     ] = ()
     reference_corpus: Annotated[
         tuple[str, ...],
-        typer.Option(
-            metavar="PATH_OR_GLOB",
-            help="Text to measure forgetting on (gate.max_forgetting); repeatable.",
-        ),
+        typer.Option(metavar="PATH_OR_GLOB", help="Text to measure forgetting on (gate.max_forgetting); repeatable."),
     ] = ()
     replay: Annotated[
         tuple[str, ...],
-        typer.Option(
-            metavar="PATH_OR_GLOB",
-            help="Text against forgetting (training.replay_share); repeatable.",
-        ),
+        typer.Option(metavar="PATH_OR_GLOB", help="Text against forgetting (training.replay_share); repeatable."),
     ] = ()
     vocab: Annotated[str | None, VOCAB_OPTION] = None
     data: Annotated[str | None, typer.Option(metavar="DIR", help="The task's official folder.")] = None
     train: Annotated[tuple[str, ...], typer.Option(metavar="FILE", help="Training rows; repeatable.")] = ()
-    held_out: Annotated[
-        tuple[str, ...],
-        typer.Option("--eval", metavar="FILE", help="Held-out rows; repeatable."),
-    ] = ()
+    held_out: Annotated[tuple[str, ...], typer.Option("--eval", metavar="FILE", help="Held-out rows; repeatable.")] = ()
     test: Annotated[tuple[str, ...], typer.Option(metavar="FILE", help="Rows to predict; repeatable.")] = ()
     init: Annotated[str | None, INIT_OPTION] = None
     cased: Annotated[bool | None, CASED_OPTION] = None
@@ -103,16 +93,10 @@ class RunRequest:
         tuple[str, ...], typer.Option(metavar="FILE", help="Training rows that --teacher labels; repeatable.")
     ] = ()
     settings: Annotated[tuple[str, ...], SET_OPTION] = ()
-    name: Annotated[
-        str,
-        typer.Option(metavar="NAME", help="Name of the pipeline (bert-pretrain, bert-finetune)."),
-    ] = ""
+    name: Annotated[str, typer.Option(metavar="NAME", help="Name of the pipeline (bert-pretrain, bert-finetune).")] = ""
     metadata: Annotated[
         str,
-        typer.Option(
-            metavar="URI",
-            help="ML Metadata: sqlite:FILE, mysql://USER@HOST/DATABASE or grpc://HOST:PORT.",
-        ),
+        typer.Option(metavar="URI", help="ML Metadata: sqlite:FILE, mysql://USER@HOST/DATABASE or grpc://HOST:PORT."),
     ] = ""
     beam_args: tuple[str, ...] = ()
     latest: str = ""
@@ -125,3 +109,34 @@ class RunRequest:
     def run_name(self, run_id: str) -> str:
         """A run's name in ML Metadata, which includes the pipeline's: two pipelines may have equal run ids."""
         return f"{self.name}.{run_id}"
+
+
+@dataclasses.dataclass(frozen=True)
+class KubeflowCluster:
+    """What the steps of a Kubeflow pipeline run in and share. The fields are options of `compile kubeflow`."""
+
+    image: Annotated[str, typer.Option(metavar="IMAGE", help="Image of every step, with bert-tfx on its PATH.")]
+    volume: Annotated[
+        str, typer.Option(metavar="CLAIM", help="PersistentVolumeClaim shared by all steps (ReadWriteMany).")
+    ] = "bert-tfx"
+    mount_path: Annotated[str, typer.Option(metavar="DIR", help="Mount path of the volume.")] = "/runs"
+    bucket: Annotated[
+        str | None, typer.Option(metavar="BUCKET", help="For Vertex AI: bucket of Cloud Storage, in place of a volume.")
+    ] = None
+    password_secret: Annotated[
+        str | None, typer.Option(metavar="NAME/KEY", help="Kubernetes Secret with the password of --metadata.")
+    ] = None
+
+    def __post_init__(self) -> None:
+        secret = self.password_secret
+        if not self.mount_path.startswith("/"):
+            raise InputError(f"--mount-path {self.mount_path}: give an absolute path")
+        if secret is not None and not re.fullmatch(r"[^/]+/[^/]+", secret):
+            raise InputError(f"--password-secret {secret}: give the Secret's name and its key, as NAME/KEY")
+        if self.bucket is not None and secret is not None:
+            raise InputError("--password-secret: Vertex AI has no Secrets; give a --metadata without a password")
+
+    @property
+    def root(self) -> str:
+        """The folder shared by all steps."""
+        return f"/gcs/{self.bucket}" if self.bucket is not None else self.mount_path.rstrip("/")

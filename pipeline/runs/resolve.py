@@ -7,7 +7,7 @@ import dataclasses
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 import typer
 from apache_beam.io.filesystems import FileSystems
@@ -20,23 +20,23 @@ from bert_keras.errors import InputError
 from bert_keras.files import atomic_write_anywhere
 from bert_keras.notices import notify, recording
 from bert_keras.tokenizers.vocabulary_files import VOCABULARY_SPEC_FILE, format_fields, vocabulary_files
+from components.corpus_gen.filters.leaks import LeakTable
 from components.corpus_gen.inputs import NO_FILES, InputFile, InputList, find_inputs, fingerprint
 from components.corpus_gen.record.licences import licence_files
 from components.evaluator.minimal_pairs import read_pairs, write_pairs
-from components.task_example_gen.evaluation_sets import with_leak_table
-from components.task_example_gen.split_files import find_splits, input_files
+from components.io.shards import read_json
+from components.task_example_gen.evaluation_sets import content_sha256, with_leak_table
+from components.task_example_gen.split_files import EVAL, TRAIN, find_splits, input_files
 from components.task_example_gen.task_files import files_below
 from pipeline.examples.demo_corpus import CORPUS_BYTES, write_docstring_corpus
 from pipeline.recipes.finetuning import FineTuneRecipe, finetuning
 from pipeline.recipes.initial_model import with_initial_model
 from pipeline.recipes.pretraining import RECIPES
 from pipeline.recipes.settings import Recipe, with_settings
-from pipeline.runs.corpus_checks import checked_sets, leak_warning
-from pipeline.runs.notices import notices_file
 from pipeline.runs.request import LATEST, RunRequest
-from pipeline.runs.run_dir import inputs_dir, serving_dir
+from pipeline.runs.run_dir import inputs_dir, notices_file, serving_dir
 from pipeline.runs.served_versions import hint_at_version, served_version
-from pipeline.runs.spec import InitialFiles, RunInputs, RunSpec
+from pipeline.runs.spec import Checked, InitialFiles, RunInputs, RunSpec
 
 
 def resolve(request: RunRequest, run_id: str) -> RunSpec:
@@ -221,3 +221,57 @@ def _docstrings(run_dir: str) -> str:
     path = os.path.join(run_dir, "corpus", "docstrings.txt")
     write_docstring_corpus(path, CORPUS_BYTES)
     return path
+
+
+def checked_sets(table: str, init: str | None) -> Checked:
+    """The sets that neither the corpus of a run nor that of its initial model has texts of; none without a `table`."""
+    if not table:
+        return []
+    sets = [{name: checked[name] for name in ("name", "sha256", "unread")} for checked in LeakTable.read(table).sets]
+    if init is None:
+        return sets
+    before = _recorded_sets(init)
+    earlier = {checked["sha256"] for checked in before or ()}
+    return None if before is None else [checked for checked in sets if checked["sha256"] in earlier]
+
+
+def leak_warning(init: str, splits: Mapping[str, Sequence[str]]) -> str:
+    """A line on the held-out files whose texts the corpus of an initial model may have; "" if there is nothing to say.
+
+    Nothing is said of models that this project did not push: their corpora have no record. Without a file of eval rows,
+    some of the training rows are held out.
+    """
+    if not os.path.exists(_lineage_file(init)):
+        return ""
+    checked = _recorded_sets(init)
+    unread = {entry["sha256"]: entry["unread"] for entry in checked or ()}
+    paths = [path for split in splits if split != TRAIN or EVAL not in splits for path in splits[split]]
+    rows = {path: unread.get(content_sha256(path)) for path in paths}
+    unchecked = ", ".join(
+        path if count is None else f"{count:,} unreadable row(s) of {path}"
+        for path, count in rows.items()
+        if count != 0
+    )
+    if not unchecked:
+        return ""
+    if checked is None:
+        return f"--init {init}: unknown whether its corpus has texts of {unchecked} (docs/corpus.md)"
+    return (
+        f"--init {init}: its corpus was not checked for texts of {unchecked}, so scores may be too high; "
+        "pre-train with --set corpus.decontaminate=FILES (docs/corpus.md)"
+    )
+
+
+def _lineage_file(model: str) -> str:
+    from bert_keras.saved_model.saved_model_files import EXTRA_FOLDER
+    from components.pusher.lineage import LINEAGE_FILE  # TFX
+
+    return os.path.join(model, EXTRA_FOLDER, LINEAGE_FILE)
+
+
+def _recorded_sets(model: str) -> Checked:
+    """The sets that the corpus of a pushed model was checked against; None without a record."""
+    try:
+        return read_json(_lineage_file(model))["decontaminated"]
+    except (OSError, ValueError, KeyError, TypeError):  # not pushed, or damaged
+        return None

@@ -10,7 +10,8 @@ inputs/minimal_pairs-HASH.jsonl  the pairs of `gate.minimal_pairs`, named by the
 inputs/leaks-HASH.npz  hashes of the texts of `corpus.decontaminate`, named by its content
 lock              held while a process runs the pipeline
 compiled/RUN.*    request and compiled pipeline of each run
-notices/          of each run and each output (`pipeline.runs.notices`)
+notices/RUN.NODE.jsonl          notices of a stage that has not finished; without a NODE, of the run's inputs
+notices/artifact-ID.NODE.jsonl  of the stage that made this artifact, its first one
 pipeline.log      messages of the libraries
 summary.json, report.html
 """
@@ -97,5 +98,9 @@ serving_dir = _place("serving")
 compiled_dir = _place("compiled")
 schema_dir = _place("schema")
 inputs_dir = _place("inputs")
-notices_dir = _place("notices")
 log_file = _place("pipeline.log")
+
+
+def notices_file(run_dir: str, run_name: str, node: str = "") -> str:
+    """The file to record in (`bert_keras.notices`) while a node runs, or while inputs are read."""
+    return os.path.join(run_dir, "notices", f"{run_name}.{node}.jsonl")

@@ -10,6 +10,7 @@ import dataclasses
 import glob
 import os
 import re
+from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -18,10 +19,12 @@ from components.corpus_gen.inputs import NO_FILES, InputFile, InputList
 from components.io.shards import write_json
 from pipeline.recipes.finetuning import FineTuneRecipe
 from pipeline.recipes.settings import Recipe
-from pipeline.runs.corpus_checks import Checked
 from pipeline.runs.request import LATEST, WORKFLOWS, RunRequest, Workflow
 from pipeline.runs.run_dir import compiled_dir, model_name
 
+# Evaluation sets without texts in a corpus (`corpus.decontaminate`), {"name", "sha256", "unread"} of each, with the
+# number of rows that could not be read; None: unknown.
+Checked = list[dict[str, Any]] | None
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:+-]{0,199}")
 
 

@@ -12,6 +12,7 @@ from tfx.utils import path_utils
 
 from bert_keras.data.example_format import EXAMPLE_SPEC_FILE, SOURCE, ExampleSpec
 from bert_keras.objectives.table import PARTS, Part, bounds_of, perplexity_text
+from bert_keras.training.config import BUDGET_FILE, with_steps
 from bert_keras.training.mixed_examples import mixtures, source_figures
 from bert_keras.training.phases import ExampleSet, phases_of
 from components.corpus_gen.record.card import COUNTS_FILE, READ
@@ -35,7 +36,6 @@ from pipeline import stages
 from pipeline.recipes.settings import Recipe
 from pipeline.runs.lineage import ArtifactRecord, Run
 from pipeline.runs.spec import InitialFiles
-from pipeline.summaries.budget import budget_line, with_budget
 from pipeline.summaries.fill_mask_samples import sample_predictions
 
 
@@ -81,6 +81,23 @@ def figures(run: Run, recipe: Recipe, initial: InitialFiles | None) -> dict[str,
         **({"teacher": teacher} if (teacher := teacher_figures(evaluation)) else {}),
         **({} if samples is None else {"samples": samples}),
     }
+
+
+def with_budget(recipe: Recipe, model_run: str) -> tuple[Recipe, dict[str, Any]]:
+    """The recipe with the steps of a run and `{"budget": ...}`; with no budget both are as before, `{}`."""
+    if recipe.training.budget is None:
+        return recipe, {}
+    account = read_json(os.path.join(model_run, BUDGET_FILE))
+    training, second = with_steps(recipe.training, recipe.second_phase, account["num_train_steps"])
+    return dataclasses.replace(recipe, training=training, second_phase=second), {"budget": account}
+
+
+def budget_line(budget: Mapping[str, Any]) -> str:
+    """The budget on the screen and on the page."""
+    return (
+        f"{budget['budget']}: {budget['num_train_steps']:,} steps, {budget['used']:.4g} of {budget['limit']:.4g} "
+        f"{budget['unit']} used ({budget['used'] / budget['limit']:.1%})"
+    )
 
 
 def _is_baseline(initial: ArtifactRecord, run: Run) -> bool:

@@ -18,8 +18,7 @@ from components.io.shards import read_json, write_json
 from components.serving_validator.component import VERDICT_FILE
 from pipeline import stages
 from pipeline.recipes.settings import Recipe
-from pipeline.runs.lineage import Run
-from pipeline.runs.notices import notices_of
+from pipeline.runs.lineage import Run, notices_of
 from pipeline.runs.request import PRETRAIN
 from pipeline.runs.run_dir import REPORT_FILE, SUMMARY_FILE, serving_dir
 from pipeline.runs.served_versions import served_version

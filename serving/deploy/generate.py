@@ -15,27 +15,22 @@ from typing import Any
 import jinja2
 
 from serving.deploy.settings import CannotDeploy, DeploySettings
-from serving.deploy.sizing import PushedVersion, Sizing, find_versions, read_version, sizing_of
+from serving.deploy.sizing import PushedVersion, find_versions, read_version, sizing_of
 
 _MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
 # Releases of TensorFlow Serving by the TensorFlow of each stack (docs/platforms.md), oldest first.
 _RELEASES = {"2.16": "2.16.1", "2.21": "2.21.0"}
 _HASH_DIGITS = 10
-_TEMPLATES = Path(__file__).parent / "templates"
-# A gRPC client keeps one connection, and thus one pod. Connections with a maximum age spread clients over new pods, and
-# are gone from a pod before it stops. gRPC varies the age by a tenth.
-_CONNECTION_AGE_SECONDS = 30
-# What every template may name; the rest follows from versions and settings.
-_CONSTANTS: Mapping[str, Any] = {
-    "metrics_path": "/monitoring/prometheus/metrics",
-    # Namespace from which Prometheus may read metrics.
-    "monitoring_namespace": "monitoring",
-    # User of the server in the image and in a pod, unknown to any machine.
-    "user": 10001,
-    # Time from a pod's removal from the Service until it is stopped: by then every connection has reached its maximum
-    # age, plus a tenth. The server does not drain, and ignores SIGTERM as process 1.
-    "drain_seconds": _CONNECTION_AGE_SECONDS + 10,
-}
+_TEMPLATES = jinja2.Environment(
+    loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
+    undefined=jinja2.StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+    keep_trailing_newline=True,
+    autoescape=False,
+)
+# Not jinja's `tojson`, which escapes for HTML: an apostrophe becomes \u0027.
+_TEMPLATES.filters["json"] = json.dumps
 
 
 @dataclass(frozen=True)
@@ -72,7 +67,6 @@ def generate(
     base_image = settings.base_image or _base_image(versions)
     ready_path = f"/v1/models/{model_name}/labels/stable/metadata"
     values = {
-        **_CONSTANTS,
         "name": name,
         "model_name": model_name,
         "settings": settings,
@@ -84,13 +78,12 @@ def generate(
         # 200 if and only if the stable version answers; the usual path is also 200 while it loads and after it failed.
         "ready_path": ready_path,
         "health": health_command(ready_path, 8501),
-        "flags": _server_flags(sizing, settings),
         "models": os.path.relpath(base, output),
-        "kubectl": f"kubectl -n {settings.namespace}" if settings.namespace else "kubectl",
         "varying": sorted({name for version in versions for name in version.varying_inputs}),
     }
-    config = {file.removeprefix("config/"): text for file, text in _render("config/*", values).items()}
+    config = {file.removeprefix("config/"): text for file, text in _render("config/", values).items()}
     values |= {
+        "flags": _TEMPLATES.get_template("flags.inc").render(values).split(),
         "config": config,
         "config_name": f"{name}-config-{_hash(part for item in config.items() for part in item)}",
     }
@@ -99,55 +92,28 @@ def generate(
     contents = [*_render("Dockerfile", values).values(), *config.values(), *(version.content for version in versions)]
     numbers = "-".join(str(version.version) for version in versions)
     image = f"{settings.repository or f'{name}-tf-serving'}:{numbers}-{_hash(contents)}"
-    files = _render("**/*", values | {"image": image})
+    files = _render("", values | {"image": image})
     return Deployment(files, image, base_image, stable, canary, sizing.memory_mib, sizing.batching)
 
 
-def _render(pattern: str, values: Mapping[str, Any]) -> dict[str, str]:
-    """The files of the templates that match, by name."""
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_TEMPLATES),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        autoescape=False,
-    )
-    # Not jinja's `tojson`, which escapes for HTML: an apostrophe becomes \u0027.
-    environment.filters["json"] = json.dumps
-    names = [path.relative_to(_TEMPLATES).as_posix() for path in sorted(_TEMPLATES.glob(pattern)) if path.is_file()]
-    texts = {name: environment.get_template(name).render(values) for name in names if not name.endswith(".inc")}
+def write_folder(output: Path, files: Mapping[str, str]) -> None:
+    """Write `files`, text by relative name, as a new folder; CannotDeploy if there is one with other files."""
+    if output.exists() and (not output.is_dir() or any(output.iterdir())):
+        raise CannotDeploy(f"{output}: not an empty folder; remove it, or give another --output")
+    for name, text in files.items():
+        (output / name).parent.mkdir(parents=True, exist_ok=True)
+        (output / name).write_text(text, encoding="utf-8", newline="\n")
+
+
+def _render(prefix: str, values: Mapping[str, Any]) -> dict[str, str]:
+    """The files of the templates whose names begin with `prefix`, by name."""
+    names = _TEMPLATES.list_templates(filter_func=lambda name: name.startswith(prefix) and not name.endswith(".inc"))
+    texts = {name: _TEMPLATES.get_template(name).render(values) for name in names}
     return {name: text for name, text in texts.items() if text}
 
 
 def _hash(texts: Iterable[str]) -> str:
     return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:_HASH_DIGITS]
-
-
-def _server_flags(sizing: Sizing, settings: DeploySettings) -> list[str]:
-    """Command-line flags of `tensorflow_model_server`."""
-    age = f"grpc.max_connection_age_ms={1000 * _CONNECTION_AGE_SECONDS},grpc.max_connection_age_grace_ms=10000"
-    flags: dict[str, object] = {
-        "port": 8500,
-        "rest_api_port": 8501,
-        "model_config_file": "/etc/tf-serving/models.config",
-        # Otherwise a server whose first configuration has labels does not start (tensorflow/serving#1608).
-        "allow_version_labels_for_unavailable_models": "true",
-        "monitoring_config_file": "/etc/tf-serving/monitoring.config",
-        # A version that fails to load will fail again: by default the server retries for five minutes first.
-        "max_num_load_retries": 0,
-        # The default is the number of cores of the machine, regardless of the container's limit.
-        "tensorflow_intra_op_parallelism": settings.cpus,
-        "tensorflow_inter_op_parallelism": settings.cpus,
-        "grpc_max_threads": sizing.request_threads,
-        "rest_api_num_threads": sizing.request_threads,
-        "grpc_channel_arguments": age,
-    }
-    if sizing.batching:
-        flags |= {"enable_batching": "true", "batching_parameters_file": "/etc/tf-serving/batching.config"}
-    if settings.ssl:
-        flags["ssl_config_file"] = "/etc/tf-serving-ssl/ssl.config"
-    return [f"--{name}={value}" for name, value in flags.items()]
 
 
 def health_command(path: str, port: int) -> list[str]:
@@ -163,24 +129,20 @@ def _select_versions(base: Path, stable: int | None, canary: int | None) -> tupl
         if version is not None and version not in versions:
             there = ", ".join(map(str, sorted(versions)))
             raise CannotDeploy(f"{base} has no version {version} for {label}; there are: {there}")
-    if stable is None:
-        others = [version for version in versions if version != canary]
-        if not others:
-            raise CannotDeploy(f"{base}: {canary} is its only version; a canary needs another one as stable")
-        stable = max(others)
+    if stable is None and set(versions) == {canary}:
+        raise CannotDeploy(f"{base}: {canary} is its only version; a canary needs another one as stable")
+    stable = max(version for version in versions if version != canary) if stable is None else stable
     return stable, stable if canary is None else canary
 
 
 def _base_image(versions: Sequence[PushedVersion]) -> str:
     """Default base image: TensorFlow Serving's release of the newest TensorFlow that exported a version."""
-    releases = []
-    for version in versions:
-        release = _RELEASES.get(version.tensorflow_version.rpartition(".")[0])
-        if release is None:
-            by = version.tensorflow_version or "(unknown)"
+    exported = [version.tensorflow_version.rpartition(".")[0] for version in versions]
+    for version, release in zip(versions, exported, strict=True):
+        if release not in _RELEASES:
             raise CannotDeploy(
-                f"version {version.version} was exported by TensorFlow {by}, and the images known here are those of "
-                f"{', '.join(_RELEASES)}: give --base-image tensorflow/serving:TAG, not older than that TensorFlow"
+                f"version {version.version} was exported by TensorFlow {version.tensorflow_version or '(unknown)'}, "
+                f"and the images known here are those of {', '.join(_RELEASES)}: give --base-image "
+                "tensorflow/serving:TAG, not older than that TensorFlow"
             )
-        releases.append(release)
-    return f"tensorflow/serving:{max(releases, key=list(_RELEASES.values()).index)}"
+    return f"tensorflow/serving:{_RELEASES[max(exported, key=list(_RELEASES).index)]}"

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,11 +12,9 @@ from serving.deploy.settings import CannotDeploy, DeploySettings
 from serving.models.servable import SAVED_MODEL_FILE
 from serving.protos import SavedModel
 
-# Files that TensorFlow Serving reads. The weights, configuration and vocabulary for fine-tuning beside them take as
-# much space again and are not in the image.
-_SERVED_FILES = (SAVED_MODEL_FILE, "fingerprint.pb")
-_SERVED_FOLDERS = ("assets", "assets.extra", "variables")
-_CONFIG_FILE = "bert_config.json"
+# What TensorFlow Serving reads. The weights, configuration and vocabulary for fine-tuning beside it take as much space
+# again and are not in the image.
+_SERVED = (SAVED_MODEL_FILE, "fingerprint.pb", "assets", "assets.extra", "variables")
 # Assumed for versions without bert_config.json: the largest common model, BERT base.
 _BERT_BASE = {"hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 3072, "max_position_embeddings": 512}
 _MAX_VERSION = 2**63 - 1  # model_spec.version is an int64
@@ -37,8 +35,7 @@ class PushedVersion:
     version: int
     folder: str  # its name, which may have leading zeros
     tensorflow_version: str  # of the TensorFlow that exported it
-    files: tuple[str, ...]  # existing ones among `_SERVED_FILES`
-    folders: tuple[str, ...]  # likewise, among `_SERVED_FOLDERS`
+    parts: tuple[str, ...]  # existing files and folders among `_SERVED`
     size: int  # of all of them, in bytes
     content: str  # SHA-256 of all of them, by name
     row_bytes: int  # peak memory for answering one row of a batch (`_row_bytes`)
@@ -64,17 +61,18 @@ def find_versions(base: Path) -> dict[int, Path]:
 
 def read_version(version: int, path: Path) -> PushedVersion:
     """Read one version; CannotDeploy if one of its files cannot be read."""
-    saved_model = SavedModel()
     try:
-        saved_model.ParseFromString((path / SAVED_MODEL_FILE).read_bytes())
-        graph = saved_model.meta_graphs[0]
-        row_bytes = _row_bytes(_architecture(path / _CONFIG_FILE))
+        graph = SavedModel.FromString((path / SAVED_MODEL_FILE).read_bytes()).meta_graphs[0]
+        row_bytes = _row_bytes(path / "bert_config.json")
     except (DecodeError, IndexError, OSError, ValueError, TypeError) as error:
         raise CannotDeploy(f"{path}: not a version that can be served ({error}); push it again") from error
-    files = tuple(name for name in _SERVED_FILES if (path / name).is_file())
-    folders = tuple(name for name in _SERVED_FOLDERS if (path / name).is_dir())
-    served = [path / name for name in files]
-    served += [file for name in folders for file in (path / name).rglob("*") if file.is_file()]
+    parts = tuple(name for name in _SERVED if (path / name).exists())
+    served = sorted(file for name in parts for file in (path / name, *(path / name).rglob("*")) if file.is_file())
+    content = hashlib.sha256()
+    for file in served:
+        content.update(f"{file.relative_to(path).as_posix()}\0{file.stat().st_size}\0".encode())
+        with file.open("rb") as opened:
+            content.update(hashlib.file_digest(opened, "sha256").digest())
     varying = (
         f"{signature}/{name}"
         for signature, declared in graph.signature_def.items()
@@ -85,41 +83,24 @@ def read_version(version: int, path: Path) -> PushedVersion:
         version=version,
         folder=path.name,
         tensorflow_version=graph.meta_info_def.tensorflow_version,
-        files=files,
-        folders=folders,
+        parts=parts,
         size=sum(file.stat().st_size for file in served),
-        content=_hash(path, served),
+        content=content.hexdigest(),
         row_bytes=row_bytes,
         varying_inputs=tuple(sorted(varying)),
     )
 
 
-def _hash(path: Path, files: Sequence[Path]) -> str:
-    content = hashlib.sha256()
-    for file in sorted(files):
-        content.update(f"{file.relative_to(path).as_posix()}\0{file.stat().st_size}\0".encode())
-        with file.open("rb") as opened:
-            while part := opened.read(2**20):
-                content.update(part)
-    return content.hexdigest()
-
-
-def _architecture(path: Path) -> Mapping[str, int]:
-    if not path.is_file():
-        return _BERT_BASE
-    config = json.loads(path.read_text())
-    return {name: int(config.get(name, usual)) for name, usual in _BERT_BASE.items()}
-
-
-def _row_bytes(of: Mapping[str, int]) -> int:
+def _row_bytes(config_file: Path) -> int:
     """Memory of one row of maximum length, float32, in the layer that needs most.
 
     This is either attention (scores and softmax, [A, T, T] each, plus queries, keys, values and the layer's input,
     [T, H] each) or the feed-forward (before and after activation, [T, I] each, plus input and output).
     """
-    tokens, hidden = of["max_position_embeddings"], of["hidden_size"]
-    attention = 2 * of["num_attention_heads"] * tokens * tokens + 4 * tokens * hidden
-    feed_forward = 2 * tokens * of["intermediate_size"] + 2 * tokens * hidden
+    config = json.loads(config_file.read_text()) if config_file.is_file() else {}
+    hidden, heads, inner, tokens = (int(config.get(name, usual)) for name, usual in _BERT_BASE.items())
+    attention = 2 * heads * tokens * tokens + 4 * tokens * hidden
+    feed_forward = 2 * tokens * inner + 2 * tokens * hidden
     return 4 * max(attention, feed_forward)
 
 
@@ -139,16 +120,21 @@ def sizing_of(settings: DeploySettings, versions: Sequence[PushedVersion]) -> Si
     A request blocks its thread until its batch is answered. So batches fill up only with as many threads as rows
     (TensorFlow Serving's default of 4 per core would limit batches to 4 rows per core). Probes are answered only if
     requests cannot occupy all threads: those for running and queued rows of every version, plus spare ones.
+
+    The memory is for the runtime, all versions, and the activations of a batch a core of the largest version. For a
+    MiniLM (6 layers of 384, 94 MiB) with 2 cores and 32 rows: 3,328 MiB.
     """
     varying = [name for version in versions for name in version.varying_inputs]
     batching = settings.merge_requests if settings.merge_requests is not None else not varying
-    threads, rows = settings.cpus, settings.max_batch_size
-    held = threads * rows * (1 + len(versions)) if batching else 4 * threads
+    rows = settings.cpus * settings.max_batch_size
+    models = _COPIES_OF_A_VERSION * sum(version.size for version in versions)
+    activations = rows * max(version.row_bytes for version in versions)
+    mib = _RUNTIME_MIB + (models + activations) / _MIB
     return Sizing(
         batching=batching,
-        batch_sizes=batch_sizes(rows),
-        request_threads=held + _SPARE_THREADS,
-        memory_mib=settings.memory_mib or _memory_mib(threads * rows, versions),
+        batch_sizes=batch_sizes(settings.max_batch_size),
+        request_threads=(rows * (1 + len(versions)) if batching else 4 * settings.cpus) + _SPARE_THREADS,
+        memory_mib=settings.memory_mib or -int(-mib // _ROUND_TO_MIB) * _ROUND_TO_MIB,
     )
 
 
@@ -160,14 +146,3 @@ def batch_sizes(most: int) -> tuple[int, ...]:
     """
     steps = sorted({step for power in range(most.bit_length()) for step in (2**power, 3 * 2**power // 2)})
     return (*(step for step in steps if step < most), most)
-
-
-def _memory_mib(rows: int, versions: Sequence[PushedVersion]) -> int:
-    """Memory for the runtime, all versions, and the activations of `rows` rows of the largest version.
-
-    For a MiniLM (6 layers of 384, 94 MiB) with 2 cores and 32 rows: 3,328.
-    """
-    models = _COPIES_OF_A_VERSION * sum(version.size for version in versions)
-    activations = rows * max(version.row_bytes for version in versions)
-    mib = _RUNTIME_MIB + (models + activations) / _MIB
-    return -int(-mib // _ROUND_TO_MIB) * _ROUND_TO_MIB

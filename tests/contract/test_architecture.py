@@ -73,7 +73,7 @@ LAYERS = {
     ),
     "serving": (
         *("errors", "protos", "tensors", "scheduling", "models", "page", "middleware", "api", "deploy", "client"),
-        *("load", "server"),
+        "server",
     ),
 }
 # Files and folders in a folder of a package, without `__init__.py` and README.md.

@@ -61,6 +61,7 @@ def ablate(experiment, data, output, *words, tasks=("sst-2", "mrpc")):
     return bert_tfx(experiment, *words, application=app)
 
 
+@pytest.mark.slow  # trains for a minute; test_ablations.py has its jobs, its tables and its resuming
 def test_an_experiment_writes_a_table_a_picture_and_figures_and_resumes(data, tmp_path):
     """With one task: test_ablations.py has the jobs and tables of several."""
     # With a head start the table of positions is not trained, so a checkpoint has it elsewhere.

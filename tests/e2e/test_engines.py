@@ -3,12 +3,12 @@
 import pytest
 
 from pipeline.engines import engines
-from serving.client import Client
 from serving.models.engine_servable import EngineServable
 from serving.server import Server
 from tests.support.models import trained_bert
 from tests.support.pipeline.command_line import bert_tfx, set_words, summary_of
 from tests.support.pipeline.task_files import write_task
+from tests.support.serving.task_client import TaskClient
 
 ONNX = {"export.engine": "onnx", "export.quantize": "int8", "serving.max_difference": 1.0}
 
@@ -45,6 +45,6 @@ def test_int8_is_refused_by_a_limit_that_it_cannot_hold_and_pushed_within_one_th
     with Server(run / "serving", grpc_port=0, rest_port=0, engines=engines("auto")) as server:
         assert server.wait_until_available(60)
         assert isinstance(server.store.get(), EngineServable)
-        with Client(f"{server.host}:{server.grpc_port}") as client:
+        with TaskClient(f"{server.host}:{server.grpc_port}") as client:
             ((label, _), *_) = client.classify(["a gorgeous, witty movie"])[0]
     assert label in ("0", "1")

@@ -97,7 +97,7 @@ def test_the_same_bytes_on_any_runner(made, corpus, tmp_path, args):
 
 def test_another_seed_gives_other_shards_of_the_same_documents(made, corpus, tmp_path):
     output, _ = made
-    make(corpus, tmp_path / "out", *SMALL_SHARDS, "--seed", "7")
+    make(corpus, tmp_path / "out", *SMALL_SHARDS, "--set", "examples.seed=7")
     other, same = digests(tmp_path / "out"), digests(output)
     assert sorted(other) == sorted(same)
     assert not set(other.values()) & set(same.values())
@@ -186,8 +186,8 @@ def test_a_folder_that_holds_examples_is_refused(made, corpus):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--max-seq-length", "4"), "examples.max_seq_length is 4"),
-        (("--objective", "mlm"), "one of mlm_nsp"),
+        (("--set", "examples.max_seq_length=4"), "examples.max_seq_length is 4"),
+        (("--set", "examples.objective=mlm"), "one of mlm_nsp"),
         (("--vocab", "/no/such/vocab.txt"), "/no/such/vocab.txt"),
         (("--set", "examples.sed=1"), "the nearest one is examples.seed"),
         (("--vocab-size", "50"), "vocab_size is 50"),
@@ -224,7 +224,7 @@ def test_a_command_starts_without_tensorflow_and_tfx(corpus, tmp_path):
 @needs_data
 def test_examples_of_chinese_text(tmp_path):
     words = ("--vocab-size", "6000", "--set", "corpus.language=zh")
-    figures = make(f"{DATA}/corpus_zhwiki", tmp_path / "out", *words, "--dupe-factor", "1")
+    figures = make(f"{DATA}/corpus_zhwiki", tmp_path / "out", *words, "--set", "examples.dupe_factor=1")
     assert figures["documents"] > 2000 and figures["instances"] > 5000
     assert figures["unknown_tokens"] < 0.02
     vocabulary = (tmp_path / "out/vocab.txt").read_text().splitlines()
@@ -232,14 +232,14 @@ def test_examples_of_chinese_text(tmp_path):
 
 
 @needs_data
-@pytest.mark.parametrize("case", [(), ("--cased",)], ids=["uncased", "cased"])
+@pytest.mark.parametrize("case", [(), ("--set", "vocabulary.lower_case=false")], ids=["uncased", "cased"])
 def test_examples_of_190_languages(tmp_path, case):
     """UDHR: every script; one document per language."""
     archive = f"{DATA}/corpus_nltk/udhr2_even.zip"
     with zipfile.ZipFile(archive) as file:
         languages = sum(name.endswith(".txt") for name in file.namelist())
     words = ("--vocab-size", "12000", "--set", "corpus.documents=files")
-    figures = make(archive, tmp_path / "out", *words, "--segments", "lines", *case)
+    figures = make(archive, tmp_path / "out", *words, "--set", "corpus.segments=lines", *case)
     assert languages > 180 and figures["documents"] >= languages - 10
     assert figures["instances"] > 1000 and figures["unknown_tokens"] < 0.05
 
@@ -248,8 +248,8 @@ def test_examples_of_190_languages(tmp_path, case):
 def test_examples_of_korean_text(tmp_path):
     """Cased tokenization keeps syllables whole; the uncased one decomposes them by NFD (tokenization.py)."""
     path = f"{DATA}/korean_tasks/hate-speech_train.tsv"
-    words = ("--text-field", "comment", "--vocab-size", "3000")
-    for case in ((), ("--cased",)):
+    words = ("--set", "corpus.text_field=comment", "--vocab-size", "3000")
+    for case in ((), ("--set", "vocabulary.lower_case=false")):
         output = tmp_path / ("cased" if case else "uncased")
         figures = make(path, output, *words, *case, "--set", "corpus.segments=lines")
         assert figures["instances"] > 10 and figures["unknown_tokens"] < 0.05

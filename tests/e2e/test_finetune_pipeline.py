@@ -14,13 +14,13 @@ from bert_keras.tasks.table import task_of
 from components.task_example_gen.readers import read_rows
 from pipeline.recipes.relatives import modern_tiny
 from pipeline.runs.lineage import latest_run
-from serving.client import Client
 from serving.server import Server
 from tests.support.models import trained_bert
 from tests.support.models.model_folders import write_huggingface
 from tests.support.models.tiny_byte_bpe import tiny_byte_bpe
 from tests.support.pipeline.command_line import bert_tfx, refusal, set_words, summary_of
 from tests.support.pipeline.task_files import EVAL_ROWS, write_task
+from tests.support.serving.task_client import TaskClient
 
 EVAL_FILES = {
     "sst-2": "dev.tsv",
@@ -102,7 +102,7 @@ def served_answers(client, task, rows):
         if task.kind == "classification":
             answers += [labels[0][0] for labels in client.classify(batch["text"])]
         elif task.kind == "regression":
-            answers += client.regress(batch["text"], batch["text_pair"]).tolist()
+            answers += client.regress(batch["text"], batch["text_pair"])
         elif task.kind == "multiple_choice":
             answers += [choice for choice, _ in client.choose(batch["text"], batch["choices"])]
         elif task.kind == "span":
@@ -143,7 +143,7 @@ def test_a_task_is_learned_evaluated_pushed_and_served_with_equal_answers(fine_t
     assert json.loads(out)[first] == pytest.approx(summary["scores"][first], abs=1e-3)
     with Server(str(fine_tuned.dir / "serving"), grpc_port=0, rest_port=0) as server:
         assert server.wait_until_available(60)
-        with Client(f"{server.host}:{server.grpc_port}") as client:
+        with TaskClient(f"{server.host}:{server.grpc_port}") as client:
             answers = served_answers(client, task, rows)
             address = f"{server.host}:{server.grpc_port}"
             asked = rows[0].inputs.values()

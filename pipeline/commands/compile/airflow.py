@@ -48,18 +48,10 @@ def airflow(
     options: dict[str, Any],
     recipe: RecipeOrTask = "tiny_cpu",
     schedule: Annotated[
-        str | None,
-        typer.Option(
-            metavar="CRON|URI",
-            help="Cron, or the URI of an asset; default: by trigger.",
-        ),
+        str | None, typer.Option(metavar="CRON|URI", help="Cron, or the URI of an asset; default: by trigger.")
     ] = None,
     password_connection: Annotated[
-        str,
-        typer.Option(
-            metavar="CONN_ID",
-            help="Airflow's connection with ML Metadata's password.",
-        ),
+        str, typer.Option(metavar="CONN_ID", help="Airflow's connection with ML Metadata's password.")
     ] = "",
     retries: Annotated[int | None, typer.Option(help=f"Retries of a task ({DEFAULTS.retries}).")] = None,
     timeout_hours: Annotated[

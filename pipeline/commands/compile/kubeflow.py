@@ -8,41 +8,26 @@ import typer
 
 from bert_keras.errors import InputError
 from pipeline.commands.compile.nodes import INPUTS, RecipeOrTask
-from pipeline.commands.options import chosen, with_options
-from pipeline.runs.request import RunRequest
+from pipeline.commands.options import with_options
+from pipeline.runs.request import KubeflowCluster, RunRequest
 
 
+@with_options(KubeflowCluster, "cluster", make=KubeflowCluster)
 @with_options(RunRequest, "options", (*INPUTS, "settings", "name"))
 def compile_kubeflow(
     context: typer.Context,
-    image: Annotated[str, typer.Option(metavar="IMAGE", help="Image of every step, with bert-tfx on its PATH.")],
+    cluster: KubeflowCluster,
     output: Annotated[str, typer.Option(metavar="FILE.yaml", help="The compiled pipeline.")],
     options: dict[str, Any],
     recipe: RecipeOrTask = "tiny_cpu",
     metadata: Annotated[
         str | None,
-        typer.Option(
-            metavar="URI",
-            help="ML Metadata; default: a file on the volume, steps run one by one.",
-        ),
-    ] = None,
-    volume: Annotated[
-        str | None, typer.Option(metavar="CLAIM", help="PersistentVolumeClaim shared by all steps (bert-tfx).")
-    ] = None,
-    mount_path: Annotated[str | None, typer.Option(metavar="DIR", help="Mount path of the volume (/runs).")] = None,
-    bucket: Annotated[
-        str | None,
-        typer.Option(metavar="BUCKET", help="For Vertex AI: bucket of Cloud Storage, in place of a volume."),
-    ] = None,
-    password_secret: Annotated[
-        str | None,
-        typer.Option(metavar="NAME/KEY", help="Kubernetes Secret with the password of --metadata."),
+        typer.Option(metavar="URI", help="ML Metadata; default: a file on the volume, steps run one by one."),
     ] = None,
     resources: Annotated[
         str | None,
         typer.Option(metavar="FILE.yaml", help="Resources of the steps: cores, memory, accelerators, nodes."),
     ] = None,
-    retries: Annotated[int | None, typer.Option(metavar="N", help="Retries of a failed step (2).")] = None,
 ) -> None:
     """Compile a pipeline for Kubeflow Pipelines or Vertex AI.
 
@@ -51,13 +36,12 @@ def compile_kubeflow(
     """
     if not output.endswith((".yaml", ".yml")):
         raise InputError(f"--output {output}: must end in .yaml, for Kubeflow's client")
-    if bucket is not None and metadata is None:
+    if cluster.bucket is not None and metadata is None:
         raise InputError("--bucket: Cloud Storage cannot hold a SQLite file; give a --metadata that it can reach")
-    from pipeline.runners.kubeflow import KubeflowSettings, in_shared_folder, steps_of, write_pipeline
+    from pipeline.runners.kubeflow import in_shared_folder, steps_of, write_pipeline
     from pipeline.runners.stage_resources import resources_of
     from pipeline.runs.resolve import without_inputs
 
-    cluster = chosen(KubeflowSettings, context)
     request = RunRequest(recipe, "", metadata=metadata or "", beam_args=tuple(context.obj or []), **options)
     spec = in_shared_folder(without_inputs(request), cluster)  # refuses invalid settings before TFX is imported
     from pipeline.runners.run_steps import graph_of

@@ -89,15 +89,11 @@ def finish(
         str | None,
         typer.Option(metavar="FILE", help="Write `pushed`, `refused` or `no new text` to this file, and exit with 0."),
     ] = None,
-    executor_input: Annotated[
-        str | None,
-        typer.Option(metavar="JSON", help="Kubeflow's message to a step: write the artifacts that it names."),
-    ] = None,
 ) -> None:
     """Write summary.json and report.html, print the summary. Exit code 3: the gate refused the model."""
     from pipeline.runners import run_steps
 
-    summary = run_steps.finish(os.path.abspath(run_dir), run_id, executor_input)
+    summary = run_steps.finish(os.path.abspath(run_dir), run_id)
     if outcome is None:
         exit_if_refused(summary)
     else:
@@ -107,7 +103,6 @@ def finish(
 
 
 def _texts(option: str, text: str) -> list[str]:
-    """Parse a JSON list of texts."""
     try:
         texts = json.loads(text)
     except ValueError:

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
 from bert_keras.errors import InputError
-from pipeline.commands.options import RunDir, chosen
+from pipeline.commands.options import RunDir, with_options
+from serving.deploy.settings import CannotDeploy, DeploySettings
 
 app = typer.Typer(help="Write the files for serving pushed models with a production server.", no_args_is_help=True)
 
 
 @app.command("tf-serving")
+@with_options(DeploySettings, "options")
 def tf_serving(
-    context: typer.Context,
-    output: Annotated[str, typer.Option(metavar="DIR", help="Output folder: new, or from an earlier call.")],
+    output: Annotated[str, typer.Option(metavar="DIR", help="Output folder: new or empty.")],
+    options: dict[str, Any],
     run_dir: RunDir = "runs/demo",
     model_dir: Annotated[
-        str | None,
-        typer.Option(metavar="DIR", help="Folder of versions, in place of --run-dir."),
+        str | None, typer.Option(metavar="DIR", help="Folder of versions, in place of --run-dir.")
     ] = None,
     model_name: Annotated[str, typer.Option(help="Name of the served model.")] = "bert",
     stable: Annotated[
@@ -29,43 +31,17 @@ def tf_serving(
     canary: Annotated[
         int | None, typer.Option(metavar="VERSION", help="Version of the label `canary`, loaded beside the stable one.")
     ] = None,
-    base_image: Annotated[
-        str | None,
-        typer.Option(metavar="IMAGE", help="TensorFlow Serving's image (of the TensorFlow that exported the model)."),
-    ] = None,
-    repository: Annotated[
-        str | None, typer.Option(help="Name of the built image, without tag (NAME-tf-serving).")
-    ] = None,
-    min_replicas: Annotated[int | None, typer.Option(help="Minimum number of pods (2).")] = None,
-    max_replicas: Annotated[int | None, typer.Option(help="Maximum number of pods (8).")] = None,
-    cpus: Annotated[int | None, typer.Option(help="Cores per pod (2).")] = None,
-    memory_mib: Annotated[int | None, typer.Option(help="MiB per pod (derived from the models).")] = None,
-    max_batch_size: Annotated[int | None, typer.Option(help="Maximum texts per batch and per request (32).")] = None,
-    merge_requests: Annotated[
-        bool | None,
-        typer.Option(
-            "--batching/--no-batching",
-            help="Whether to batch requests (yes, unless an input's shape differs by request).",
-        ),
-    ] = None,
-    ssl: Annotated[bool | None, typer.Option("--ssl", help="gRPC with TLS and client certificates.")] = None,
-    namespace: Annotated[str | None, typer.Option(help="Kubernetes namespace; the manifests create it.")] = None,
 ) -> None:
     """Write the image, manifests and configuration of TensorFlow Serving.
 
     Nothing is built or sent. The README.md among the files has the commands; see also docs/deploying.md.
     """
-    from pathlib import Path
-
     from pipeline.runs.run_dir import serving_dir
-    from serving.deploy.folder import refuse_foreign, write_folder
-    from serving.deploy.generate import generate
-    from serving.deploy.settings import CannotDeploy, DeploySettings
+    from serving.deploy.generate import generate, write_folder
 
     base, folder = Path(model_dir or serving_dir(run_dir)), Path(os.path.abspath(output))
     try:
-        settings = chosen(DeploySettings, context)
-        refuse_foreign(folder)
+        settings = DeploySettings(**options)
         deployment = generate(base, folder, model_name, settings, stable, canary)
         write_folder(folder, deployment.files)
     except CannotDeploy as error:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from enum import Enum
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -13,19 +12,12 @@ from bert_keras.errors import InputError
 from pipeline.commands.options import DEFAULT_RUN_DIR
 from pipeline.runs.run_dir import serving_dir
 
-app = typer.Typer(help="Pushed versions: list them, choose the served one, or roll back.", no_args_is_help=True)
+app = typer.Typer(help="Pushed versions: list them, choose the served one.", no_args_is_help=True)
 LATEST = "latest"
 RunDir = Annotated[str, typer.Option("--run-dir", metavar="DIR", help="Run directory; its serving/ has the versions.")]
 ModelDir = Annotated[
     str | None, typer.Option("--model-dir", metavar="DIR", help="A folder of versions, in place of the run's serving/.")
 ]
-
-
-class Label(str, Enum):
-    """A label by which a client may request a version."""
-
-    STABLE = "stable"
-    CANARY = "canary"
 
 
 @app.command("list")
@@ -46,65 +38,35 @@ def list_versions(run_dir: RunDir = DEFAULT_RUN_DIR, model_dir: ModelDir = None)
 @app.command()
 def promote(
     version: Annotated[str, typer.Argument(metavar="VERSION", help="A pushed version, or `latest`.")],
-    as_label: Annotated[Label, typer.Option("--label", help="Label by which clients request it.")] = Label.STABLE,
+    as_label: Annotated[
+        Literal["stable", "canary"], typer.Option("--label", help="Label by which clients request it.")
+    ] = "stable",
     run_dir: RunDir = DEFAULT_RUN_DIR,
     model_dir: ModelDir = None,
 ) -> None:
     """Serve a version as `stable`, or as `canary` beside it.
 
-    `latest` removes the labels: the newest version is served again. If the folder is moved, promote again.
+    `latest` removes the labels: the newest version is served. If the folder is moved, promote again.
     """
-    from pipeline.runs.served_versions import CANARY, STABLE, history, pushed_versions, read_labels, write_labels
+    from pipeline.runs.served_versions import CANARY, STABLE, read_labels, write_labels
 
     folder = _folder(run_dir, model_dir)
-    so_far = history(folder)
     if version == LATEST:
-        if as_label is not Label.STABLE:
+        if as_label != STABLE:
             raise InputError(f"`{LATEST}` cannot be combined with --label")
-        write_labels(folder, {}, _then(so_far, pushed_versions(folder)[-1:]))
+        write_labels(folder, {})
         typer.echo("serving the newest version, and each newer one as soon as it is pushed")
         return
     number = _pushed(folder, version)
     labels = read_labels(folder)
-    if as_label is Label.CANARY and labels.get(STABLE) in (None, number):
+    if as_label == CANARY and labels.get(STABLE) in (None, number):
         raise InputError(
             f"version {number} cannot be the canary beside itself: promote another version to {STABLE} first"
         )
-    labels[as_label.value] = number
+    labels[as_label] = number
     if labels.get(CANARY) == labels[STABLE]:
         del labels[CANARY]
-    write_labels(folder, labels, _then(so_far, [labels[STABLE]]))
-    _tell(labels)
-
-
-@app.command()
-def rollback(run_dir: RunDir = DEFAULT_RUN_DIR, model_dir: ModelDir = None) -> None:
-    """Serve the version promoted or pushed before. Nothing is deleted.
-
-    The label of a canary is removed too. Each further rollback goes back one version more.
-    """
-    from pipeline.runs.served_versions import STABLE, history, pushed_versions, write_labels
-
-    folder = _folder(run_dir, model_dir)
-    so_far, there = history(folder), pushed_versions(folder)
-    if not so_far:
-        raise InputError(f"{folder}: no version here; bert-tfx pretrain pushes one")
-    earlier = [version for version in so_far[:-1] if version in there]
-    while earlier and earlier[-1] == so_far[-1]:
-        earlier.pop()
-    if not earlier:
-        before = f"no version was served before {so_far[-1]}, the current one"
-        raise InputError(f"{folder}: {before}; `bert-tfx models promote VERSION` serves any")
-    labels = {STABLE: earlier[-1]}
-    write_labels(folder, labels, earlier)
-    _tell(labels)
-
-
-def _then(so_far: list[int], following: list[int]) -> list[int]:
-    return so_far if so_far[-1:] == following else [*so_far, *following]
-
-
-def _tell(labels: dict[str, int]) -> None:
+    write_labels(folder, labels)
     served = ", ".join(f"version {version} as {label}" for label, version in sorted(labels.items(), reverse=True))
     typer.echo(f"serving {served}; a newer one is served once it is promoted")
 

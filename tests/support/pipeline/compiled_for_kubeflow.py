@@ -2,9 +2,9 @@
 
 import yaml
 
-from pipeline.runners.kubeflow import KubeflowSettings, in_shared_folder, steps_of, write_pipeline
+from pipeline.runners.kubeflow import in_shared_folder, steps_of, write_pipeline
 from pipeline.runners.stage_resources import resources_of
-from pipeline.runs.request import RunRequest
+from pipeline.runs.request import KubeflowCluster, RunRequest
 from pipeline.runs.resolve import without_inputs
 
 METADATA = "grpc://metadata-grpc-service.kubeflow:8080"
@@ -43,7 +43,7 @@ STEPS = [
 
 def compiled(path, recipe="tiny_cpu", graph=GRAPH, resources=None, image="bert-tfx:0.1.0", request=None, **settings):
     """Write a file; return its documents: the pipeline's, and for a cluster Kubernetes' own."""
-    of_cluster = KubeflowSettings(image, **settings)
+    of_cluster = KubeflowCluster(image, **settings)
     asked = RunRequest(recipe, "", **{"metadata": METADATA, **(request or {})})
     spec = in_shared_folder(without_inputs(asked), of_cluster)
     write_pipeline(str(path), spec, graph, of_cluster, resources_of(resources, steps_of(graph)))

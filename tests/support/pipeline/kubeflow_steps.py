@@ -90,10 +90,6 @@ class StepRunner:
         container = self._executors[label]["container"]
         filled = {f"{{{{$.inputs.parameters['{key}']}}}}": _text(value) for key, value in values.items()}
         filled |= {f"{{{{$.outputs.parameters['{key}'].output_file}}}}": file for key, file in files.items()}
-        artifacts = component.get("outputDefinitions", {}).get("artifacts", {})
-        outputs = {key: {"artifacts": [{"uri": os.path.join(folder, key)}]} for key in artifacts}
-        message = {"outputs": {"artifacts": outputs, "outputFile": os.path.join(folder, "output_metadata.json")}}
-        filled["{{$}}"] = json.dumps(message)
         # Backends replace no placeholders in the program's name.
         program, *words = [*container["command"], *container.get("args", [])]
         command = ["/usr/bin/env", "--", program, *(_fill(word, filled) for word in words)]

@@ -46,8 +46,9 @@ def test_all_questions_are_answered(tmp_path):
     documents = ["\n".join(rng.choice(sentences, 12)) for _ in range(400)]
     (tmp_path / "text.txt").write_text("\n\n".join(documents))
     command = [sys.executable, "-c", "from pipeline.cli import main; main()", "examples", "--vocab-size", "300"]
-    command += ["--corpus", tmp_path / "text.txt", "--output", tmp_path / "examples", "--max-seq-length", "32"]
-    command += ["--set", "examples.masking.when=dynamic", "--set", "corpus.eval_fraction=0.1"]
+    command += ["--corpus", tmp_path / "text.txt", "--output", tmp_path / "examples"]
+    settings = ("examples.max_seq_length=32", "examples.masking.when=dynamic", "corpus.eval_fraction=0.1")
+    command += [word for setting in settings for word in ("--set", setting)]
     subprocess.run(list(map(str, command)), check=True, env=environment())
     _, results = ask(tmp_path / "examples", tmp_path / "out", "--seconds", "1500")
     failed = {name for name, result in results.items() if "error" in result}

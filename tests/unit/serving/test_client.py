@@ -36,16 +36,11 @@ def test_fill_mask_omits_padding(client: Client) -> None:
 def test_the_other_signatures(client: Client) -> None:
     np.testing.assert_allclose(client.embed(["abc", ""]), [[1.5, 0.3], [0, 0]], rtol=1e-6)
     assert client.encode(["abc", ""])["pooled_output"].tolist() == [[3] * 3, [0] * 3]
-    assert client.encode(["abc"], ["de"])["pooled_output"].tolist() == [[5] * 3]
-    assert client.next_sentence([("a", "bb"), ("cc", "d")]).tolist() == [1.0, 0.0]
+    assert client.predict({"text": ["abc"], "text_pair": ["de"]}, "encode_pair")["pooled_output"].tolist() == [[5] * 3]
+    answer = client.predict({"text": ["a", "cc"], "text_pair": ["bb", "d"]}, "next_sentence")
+    assert answer["is_next"].tolist() == [1.0, 0.0]
     answer = client.predict({"real": [[1.0, 2.0]], "whole": np.array([1], np.int32)}, "numbers", outputs=["whole"])
     assert {name: array.tolist() for name, array in answer.items()} == {"whole": [2]}
-
-
-def test_labels_come_with_the_likeliest_first(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    outputs = {"labels": [[b"bad", b"good"], [b"bad", b"good"]], "scores": [[0.25, 0.75], [0.5, 0.5]]}
-    monkeypatch.setattr(client, "predict", lambda inputs: outputs)
-    assert client.classify(["a", "b"]) == [[("good", 0.75), ("bad", 0.25)], [("bad", 0.5), ("good", 0.5)]]
 
 
 def test_strings_are_sent_unchanged(client: Client) -> None:

@@ -24,9 +24,10 @@ from bert_keras.tasks.table import task_of
 from bert_keras.tasks.task_types import task_type_of
 from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
 from serving import protos
-from serving.client import Client, ClientError
+from serving.client import ClientError
 from serving.server import Server
 from tests.support.models.rounding import assert_equal_but_for_rounding, depth_of
+from tests.support.serving.task_client import TaskClient
 
 DATA = os.environ.get("BERT_DATA_DIR")
 LETTERS = "abcdefghijklmnopqrstuvwxyzß漢.,'?"
@@ -107,7 +108,7 @@ def exported(request, tokenizer, tmp_path_factory):
     inputs = made_up_inputs(task.kind) + (real_inputs(task.kind) if DATA else [])
     with Server(directory.parent, grpc_port=0, rest_port=0) as server:
         assert server.wait_until_available(120)
-        with Client(f"127.0.0.1:{server.grpc_port}", timeout=300) as client:
+        with TaskClient(f"127.0.0.1:{server.grpc_port}", timeout=300) as client:
             yield types.SimpleNamespace(
                 task=task,
                 directory=directory,
@@ -273,7 +274,7 @@ def test_classify_and_regress_equal_predict(exported):
     else:
         spec = protos.ModelSpec(name="bert", signature_name="regress")
         result = stub.Regress(protos.RegressionRequest(model_spec=spec, input=given)).result
-        assert [row.value for row in result.regressions] == exported.client.regress(*texts).tolist()
+        assert [row.value for row in result.regressions] == exported.client.regress(*texts)
 
 
 def test_example_signatures_have_their_method_names(exported):
@@ -286,8 +287,7 @@ def test_example_signatures_have_their_method_names(exported):
 
 @pytest.mark.parametrize("exported", ["multiple_choice"], indirect=True)
 def test_choices(exported):
-    one = exported.client.choose(["a cat", "the"], [["sat"], ["end"]])
-    assert one == [(0, [1.0]), (0, [1.0])]
+    assert exported.client.choose(["a cat", "the"], [["sat"], ["end"]]) == [(0, [1.0]), (0, [1.0])]
     uneven = [TaskRow("x", {"text": "a", "choices": ("b", "c")}), TaskRow("y", {"text": "a", "choices": ("b",)})]
     with pytest.raises(tf.errors.InvalidArgumentError, match="row 1 of the batch has fewer choices than another"):
         exported.signatures["evaluate"](examples=tf.constant(serialized(uneven)))

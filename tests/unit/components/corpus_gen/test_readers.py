@@ -71,7 +71,7 @@ def test_the_format_follows_from_the_content(tmp_path, name):
 def test_text_field_selects_the_text(tmp_path):
     path = write(tmp_path / "a.jsonl", jsonl([{"body": "One."}]))
     assert read(path, text_field="body") == [["One."]]
-    assert "a.jsonl, line 1: has no field 'text', but body; name it with --text-field" in refusal(path)
+    assert "a.jsonl, line 1: has no field 'text', but body; name it with corpus.text_field" in refusal(path)
 
 
 @pytest.mark.parametrize(

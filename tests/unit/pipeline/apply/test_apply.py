@@ -23,7 +23,6 @@ from bert_keras.saved_model.settings import EmbeddingSettings
 from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
 from pipeline.apply import handler, row_model, rows, run
 from pipeline.engines import engines
-from pipeline.examples import output_claim
 from serving.api.json_tensors import dumps, serializable
 from serving.models.servable import SAVED_MODEL_FILE
 from serving.models.servable import GraphServable as Servable
@@ -65,7 +64,6 @@ def small(monkeypatch):
     monkeypatch.setitem(TENSORFLOW, SAVED_MODEL_FILE, loaded)
     monkeypatch.setattr(rows, "MIN_RANGE_BYTES", 2000)
     monkeypatch.setattr(handler, "WINDOW_ROWS", 7)
-    monkeypatch.setattr(output_claim, "SETTLING_SECONDS", 0.0)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from pipeline.commands.server.options import ServerOptions
+from pipeline.commands.server.ask import ServerOptions
 from serving.models.servable import DEFAULT_SIGNATURE
 from tests.support.pipeline.command_line import bert_tfx
 

@@ -95,6 +95,8 @@ def test_keras_computes_with_jax_where_tensorflow_is_missing(monkeypatch, only_j
     assert bert_tfx("recipes")[2] == "" and os.environ["KERAS_BACKEND"] == "jax"
     monkeypatch.setenv("KERAS_BACKEND", "tensorflow")
     assert bert_tfx("recipes")[2].startswith("bert-tfx: KERAS_BACKEND=tensorflow is ignored")
+    monkeypatch.setattr(cli.importlib.util, "find_spec", lambda name: None)
+    assert bert_tfx("recipes")[2].startswith("bert-tfx: KERAS_BACKEND=jax is ignored")
 
 
 def test_a_command_without_its_packages_names_the_extra(only_jax):

@@ -2,7 +2,6 @@
 
 import dataclasses
 import importlib.metadata
-import socket
 import subprocess
 import sys
 
@@ -29,7 +28,6 @@ MACHINE = Machine(
     cores=2,
     memory=4_100_000_000,
     disk=50_000_000_000,
-    used_ports=(),
     gpus=(),
     packages={"bert-tfx": "0.1.0", "typer": "0.20", "apache-beam": "2.77.0", "tfx": "1.21.0", "keras-tuner": "1.4.8"},
 )
@@ -64,13 +62,9 @@ def test_a_machine_that_fits_says_what_is_missing_only():
         ({"instructions": frozenset({"avx", "avx512f"})}, "processor", NOTE, "bfloat16"),
         ({"memory": 2_000_000_000}, "memory", NOTE, "4 GB"),
         ({"disk": 1_000_000_000}, "free disk", NOTE, "5 GB"),
-        ({"used_ports": (8501,)}, "port 8501", NOTE, "--rest-port"),
         ({"gpus": (L4,)}, "GPU", NOTE, "docs/gpus.md"),
         ({"packages": {**MACHINE.packages, "keras-tuner": "1.4.6"}}, "bert-tfx[pipeline]", FAILS, "pip install"),
         ({"packages": {"bert-tfx": "0.1.0", "typer": "0.20"}}, "bert-tfx", FAILS, "pip install"),
-        ({"given_backend": "torch"}, "Keras' backend", NOTE, "training.backend=jax"),
-        ({"given_backend": "jax"}, "Keras' backend", NOTE, "unset KERAS_BACKEND"),
-        ({"given_backend": "jax", "keras_backend": "jax"}, "Keras' backend", OK, ""),
         ({"jax_devices": ("cpu", "cpu")}, "JAX's devices", OK, ""),
         ({"jax_devices": ("cpu", "cpu"), "gpus": (L4,)}, "JAX's devices", NOTE, "jax[cuda12]"),
         ({"jax_devices": ("gpu", "NVIDIA L4"), "gpus": (L4,)}, "JAX's devices", OK, ""),
@@ -105,15 +99,6 @@ def test_the_command_ends_with_1_only_if_something_fails(monkeypatch, capsys):
         assert [level, "bert-tfx[x]", "found", "[bold]", "remedy"] == capsys.readouterr().out.split()[-5:]
 
 
-def test_a_port_in_use_is_seen():
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
-        server.listen()
-        port = server.getsockname()[1]
-        assert doctor._is_used(port)
-    assert not doctor._is_used(port)
-
-
 def test_devices_of_jax_are_counted_by_kind(monkeypatch):
     kinds = ("gpu", "NVIDIA L4", "NVIDIA L4")
     assert judged(jax_devices=kinds)["JAX's devices"].value == "gpu: 2 x NVIDIA L4"
@@ -122,12 +107,6 @@ def test_devices_of_jax_are_counted_by_kind(monkeypatch):
     monkeypatch.setenv("JAX_PLATFORMS", "abacus")
     (error,) = doctor._jax_devices()
     assert "abacus" in error
-
-
-def test_keras_computes_with_jax_only_where_tensorflow_is_missing(monkeypatch):
-    for installed, backend in ({"jax", "tensorflow"}, "tensorflow"), ({"jax"}, "jax"), (set(), "tensorflow"):
-        monkeypatch.setattr(doctor.importlib.util, "find_spec", lambda name, names=installed: name in names)
-        assert doctor.keras_backend() == backend
 
 
 def test_every_extra_has_its_commands():

@@ -35,8 +35,6 @@ def tokenize(text, vocab, *words):
         ("Café\n".encode(), (), "7 8\n"),
         (b"Caf\n", ("--cased",), "13\n"),
         ("한\n".encode(), ("--cased",), "12\n"),
-        ("한\n".encode(), ("--keep-accents",), "12\n"),
-        ("京한\n".encode(), ("--keep-accents", "--keep-ideographs"), "14\n"),
         (b"[MASK]\n", (), "9 11 10\n"),
         # Bytes that are not UTF-8 are dropped; only a line feed ends a line.
         (b"hel\xfflo\n", (), "5\n"),

@@ -1,16 +1,12 @@
 """`bert-tfx examples` with its output on Google Cloud Storage and S3, which have no folders, and killed commands."""
 
-import json
 import random
-import types
-from pathlib import Path
 
 import pytest
 
 from bert_keras.errors import InputError
 from components.pretrain_example_gen import transforms
-from pipeline.examples import output_claim
-from pipeline.examples.beam_jobs import SentJobs
+from pipeline.examples.beam_jobs import locked_work_dir
 from pipeline.examples.generate import ExampleJob, generate
 from pipeline.recipes.settings import with_settings
 from tests.support.examples.object_stores import SCHEMES, Killed, in_memory
@@ -39,12 +35,6 @@ def files(output):
     return {str(path.relative_to(output)): path.read_bytes() for path in output.rglob("*") if path.is_file()}
 
 
-@pytest.fixture
-def no_waiting(monkeypatch):
-    for name, seconds in (("BEAT_SECONDS", 0.2), ("SILENCE_SECONDS", 1.0), ("SETTLING_SECONDS", 0.0)):
-        monkeypatch.setattr(output_claim, name, seconds)
-
-
 def make(corpus, output, bucket_bytes, tell=lambda line: None, *more):
     settings = [f"corpus.bucket_bytes={bucket_bytes}", "corpus.eval_fraction=0.3", "examples.dupe_factor=1", *more]
     job = with_settings(ExampleJob(), settings)
@@ -56,7 +46,7 @@ def shards(names):
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_a_rerun_with_other_buckets_leaves_only_its_own_shards(scheme, corpus, expected, monkeypatch, no_waiting):
+def test_a_rerun_with_other_buckets_leaves_only_its_own_shards(scheme, corpus, expected, monkeypatch):
     store = in_memory(monkeypatch, scheme)
     output = f"{scheme}://bucket/deep/out"
     seen = []
@@ -112,30 +102,11 @@ def test_stages_finished_by_a_killed_command_are_reused(corpus, expected, tmp_pa
 
 def test_a_second_command_is_refused_and_changes_nothing(corpus, tmp_path):
     output = tmp_path / "out"
-    with output_claim.locked_output_dir(f"{output}/work.part", str(output), print):
+    with locked_work_dir(f"{output}/work.part"):
         (output / "work.part/documents-0").mkdir()
-        with pytest.raises(InputError, match="in use by another bert-tfx; wait, or give another --output"):
+        with pytest.raises(InputError, match="another bert-tfx runs in it; wait for it, or give another --output"):
             make(corpus, str(output), 4000)
         assert (output / "work.part/documents-0").exists()
     # The lock is free again.
-    with output_claim.locked_output_dir(f"{output}/work.part", str(output), print):
+    with locked_work_dir(f"{output}/work.part"):
         pass
-
-
-def test_jobs_are_recorded_and_reported_by_the_next_command(tmp_path):
-    path, said = str(tmp_path / "jobs.json"), []
-    jobs = SentJobs(path, said.append)
-    jobs.note("documents", types.SimpleNamespace())  # a local runner's result
-    assert not Path(path).exists()
-    jobs.note("documents", types.SimpleNamespace(job_id=lambda: "2026-11-22_1"))
-    jobs.note("examples", types.SimpleNamespace(_job_id="job-2"))
-    assert said == ["documents: sent as job 2026-11-22_1", "examples: sent as job job-2"]
-    assert [[stage, identity] for stage, _, identity in json.loads(Path(path).read_text())] == [
-        ["documents", "2026-11-22_1"],
-        ["examples", "job-2"],
-    ]
-    said.clear()
-    SentJobs(path, said.append)
-    assert (
-        len(said) == 2 and "documents: an earlier command sent job 2026-11-22_1" in said[0] and "cancel it" in said[0]
-    )

@@ -7,8 +7,8 @@ from matplotlib.figure import Figure
 
 from pipeline.report import base_page
 from pipeline.report.figures import curves
-from pipeline.report.figures.corpus_funnel import funnel
 from pipeline.report.gate import data_rows
+from pipeline.report.pretrain_page import funnel
 from pipeline.runs.run_dir import model_name
 from tests.support.pipeline.fabricated_run import Fabricated
 from tests.support.pipeline.report_reading import check_stands_alone, words

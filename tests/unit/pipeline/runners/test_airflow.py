@@ -1,7 +1,4 @@
-"""The DAG in Airflow's own Python, without TFX: tasks, parameters, effect of exit codes.
-
-The lock has Airflow 3. For Airflow 2.11, name its Python: BERT_TFX_AIRFLOW_PYTHON=/its/bin/python pytest THIS_FILE
-"""
+"""The DAG in Airflow's own Python, without TFX: tasks, parameters, effect of exit codes."""
 
 import dataclasses
 import json
@@ -15,7 +12,7 @@ from pipeline.commands.compile.airflow import LOADER, LOADER_NAME, _parameter
 from pipeline.runners.airflow_plan import AirflowPlan, AirflowTaskPolicy
 
 ROOT = Path(__file__).parents[4]
-PYTHON = Path(os.environ.get("BERT_TFX_AIRFLOW_PYTHON", ROOT / ".venv-airflow" / "bin" / "python"))
+PYTHON = ROOT / ".venv-airflow" / "bin" / "python"
 pytestmark = [
     pytest.mark.programs,
     pytest.mark.skipif(not PYTHON.exists(), reason="no .venv-airflow (scripts/setup_beside.sh airflow)"),
@@ -46,28 +43,22 @@ FINETUNE = dataclasses.replace(
 # Prints, as JSON, Airflow's view of the plans, of commands with each exit code, and of wrong parameters.
 SCRIPT = """
 import contextlib, copy, json, os, subprocess, sys, time, types
-from airflow import __version__ as airflow_version
-try:
-    from airflow.dag_processing.dagbag import DagBag
-    from airflow.sdk import BaseHook
-except ImportError:  # Airflow 2
-    from airflow.hooks.base import BaseHook
-    from airflow.models import DagBag
+from airflow.dag_processing.dagbag import DagBag
+from airflow.sdk import BaseHook
 from pipeline.runners import airflow as airflow_runner
 
 bag = DagBag(sys.argv[1])
-told = {"version": int(airflow_version.split(".")[0]), "errors": bag.import_errors, "dags": {}}
+told = {"errors": bag.import_errors, "dags": {}}
 told["heavy"] = sorted({"tensorflow", "tfx", "typer"} & set(sys.modules))
 for dag in bag.dags.values():
-    schedule = getattr(dag, "schedule_interval", None) or dag.schedule
-    followed = getattr(dag.timetable, "asset_condition", None) or getattr(dag.timetable, "dataset_condition", None)
+    followed = getattr(dag.timetable, "asset_condition", None)
     told["dags"][dag.dag_id] = {
         "tasks": {task.task_id: sorted(task.upstream_task_ids) for task in dag.tasks},
         "groups": {task.task_id: task.task_group.group_id for task in dag.tasks},
         "hours": {task.task_id: task.execution_timeout.total_seconds() / 3600 for task in dag.tasks},
         "pools": {task.task_id: task.pool for task in dag.tasks},
         "retries": sorted({(task.retries, float(task.retry_exponential_backoff)) for task in dag.tasks}),
-        "runs": [dag.max_active_runs, dag.catchup, schedule if isinstance(schedule, str) else None],
+        "runs": [dag.max_active_runs, dag.catchup, dag.schedule if isinstance(dag.schedule, str) else None],
         "follows": [asset.uri for asset in getattr(followed, "objects", ())],
         "updates": {task.task_id: [asset.uri for asset in task.outlets] for task in dag.tasks if task.outlets},
     }
@@ -217,14 +208,14 @@ def test_the_password_comes_from_a_connection(told):
 
 
 def test_a_cleared_task_and_its_retries_run_again_and_other_retries_do_not(told):
-    """Clearing attempt n sets `max_tries` to n and the retries (`clear_task_instances` of Airflow 2.11 and 3.3)."""
+    """Clearing attempt n sets `max_tries` to n and the retries (`clear_task_instances` of Airflow 3.3)."""
     assert [attempt for attempt, again in told["again"].items() if again] == ["2 of 4", "3 of 4", "4 of 6"]
 
 
 def test_retries_timeouts_and_concurrency(told):
     pre = told["dags"]["pre"]
     assert pre["hours"] == {**dict.fromkeys(pre["tasks"], 6), "Trainer": 168}
-    assert pre["retries"] == [[3, 1 if told["version"] == 2 else 2]]  # True in Airflow 2, where it doubles
+    assert pre["retries"] == [[3, 2]]
     assert pre["pools"] == {**dict.fromkeys(pre["tasks"], "default_pool"), "Trainer": "gpus"}
     assert pre["runs"] == [1, False, "@daily"] and told["dags"]["fine"]["runs"][:2] == [1, False]
 

@@ -84,7 +84,7 @@ def test_a_node_is_run_and_the_run_finished():
     assert parsed(PLAN.node_words("Trainer", "r", again=True))[1]["again"]
     name, params = parsed(PLAN.finish_words("r"))
     assert name == "finish"
-    assert params == {"run_dir": "/runs/mine", "run_id": "r", "outcome": None, "executor_input": None}
+    assert params == {"run_dir": "/runs/mine", "run_id": "r", "outcome": None}
 
 
 def test_run_ids_that_are_not_file_names_are_hashed():

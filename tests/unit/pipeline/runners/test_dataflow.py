@@ -12,7 +12,7 @@ from apache_beam.internal import pickler
 from apache_beam.options.pipeline_options import GoogleCloudOptions
 from apache_beam.portability import common_urns
 from apache_beam.portability.api import beam_runner_api_pb2
-from apache_beam.runners.dataflow.dataflow_runner import DataflowRuntimeException
+from apache_beam.runners.dataflow.dataflow_runner import DataflowPipelineResult, DataflowRuntimeException
 from apache_beam.runners.dataflow.internal import apiclient
 
 from bert_keras.errors import InputError
@@ -26,8 +26,7 @@ from components.pretrain_example_gen.settings import ExampleSettings
 from components.pretrain_example_gen.transforms import generate_examples
 from components.vocab_gen.files import import_vocabulary
 from components.vocab_gen.settings import VocabularySettings
-from pipeline.examples import generate
-from pipeline.examples.beam_jobs import input_errors
+from pipeline.examples.beam_jobs import beam_pipeline
 
 ROOT = Path(__file__).parents[4]
 _, _, _SECTION = (ROOT / "docs" / "scaling.md").read_text().partition("### Dataflow\n")
@@ -49,10 +48,11 @@ def built(tmp_path, monkeypatch):
     # All that would need the network.
     monkeypatch.setattr(apiclient.DataflowApplicationClient, "stage_file", stage)
     monkeypatch.setattr(GoogleCloudOptions, "_warn_if_soft_delete_policy_enabled", lambda *_: None)
+    monkeypatch.setattr(DataflowPipelineResult, "job_id", None)  # a template is not sent
 
     def build(expand):
         template = tmp_path / "job.json"
-        with generate.beam_pipeline([*ARGS, "--no_auth", f"--template_location={template}"]) as pipeline:
+        with beam_pipeline([*ARGS, "--no_auth", f"--template_location={template}"], "documents", print) as pipeline:
             expand(pipeline)
         return json.loads(template.read_text()), uploaded
 
@@ -111,7 +111,10 @@ def test_example_generation_is_a_job_too(built, tmp_path):
 def test_a_worker_s_input_error_is_one_line(monkeypatch):
     """Dataflow's error is the traceback of a worker, as text, and no `RuntimeError`."""
     said = "Traceback ...\nbert_keras.errors.InputError: a.txt: not UTF-8 [while running 'Read']\n"
-    with pytest.raises(InputError, match=r"^a\.txt: not UTF-8 \[while running 'Read'\]$"), input_errors():
+    with (
+        pytest.raises(InputError, match=r"^a\.txt: not UTF-8 \[while running 'Read'\]$"),
+        beam_pipeline([], "x", print),
+    ):
         raise DataflowRuntimeException(said, None)
-    with pytest.raises(DataflowRuntimeException, match="quota"), input_errors():
+    with pytest.raises(DataflowRuntimeException, match="quota"), beam_pipeline([], "x", print):
         raise DataflowRuntimeException("quota", None)

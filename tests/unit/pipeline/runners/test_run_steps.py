@@ -17,10 +17,10 @@ from bert_keras.notices import notify, recording
 from components.corpus_gen.readers import read_units
 from pipeline.runners import run_steps
 from pipeline.runners.run_steps import compile_run, finish, graph_of, run_node
-from pipeline.runs.lineage import Run, latest_run, run_named
-from pipeline.runs.notices import notices_file, notices_of
+from pipeline.runs.lineage import Run, latest_run, notices_of, run_named
 from pipeline.runs.request import RunRequest
 from pipeline.runs.resolve import resolve, without_inputs
+from pipeline.runs.run_dir import notices_file
 from pipeline.runs.spec import RunSpec, run_ids
 from tests.support.pipeline.metadata_server import metadata_server
 

@@ -24,10 +24,9 @@ from pipeline import stages
 from pipeline.recipes.settings import settings_of
 from pipeline.runners.run_steps import graph_of
 from pipeline.runs import resolve as resolving
-from pipeline.runs.corpus_checks import checked_sets, leak_warning
-from pipeline.runs.notices import notices_file
 from pipeline.runs.request import FINETUNE, PRETRAIN, RunRequest
-from pipeline.runs.resolve import resolve, without_inputs
+from pipeline.runs.resolve import checked_sets, leak_warning, resolve, without_inputs
+from pipeline.runs.run_dir import notices_file
 from pipeline.runs.spec import InitialFiles, RunSpec
 from tests.support.examples.object_stores import in_memory
 from tests.support.models.model_folders import write

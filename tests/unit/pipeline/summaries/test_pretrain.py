@@ -12,8 +12,7 @@ from pipeline.recipes.bert import tiny_cpu
 from pipeline.recipes.pretraining import RECIPES
 from pipeline.recipes.settings import with_settings
 from pipeline.summaries import pretrain, summary
-from pipeline.summaries.budget import budget_line, with_budget
-from pipeline.summaries.pretrain import data_line, read_by_source, source_line
+from pipeline.summaries.pretrain import budget_line, data_line, read_by_source, source_line, with_budget
 from tests.support.golden import check_golden
 from tests.support.pipeline.fabricated_run import PAIRS, SUMMARY
 

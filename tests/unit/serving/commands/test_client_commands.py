@@ -112,24 +112,3 @@ def test_errors_are_one_line(
 def test_a_version_is_a_number(bert_tfx: Callable[..., tuple[int, str, str]], word: str) -> None:
     code, _, err = bert_tfx("encode", "A.", "--version", word)
     assert code == 2 and "--version" in err
-
-
-def test_a_load_test_counts_requests_and_errors(
-    server: Server, pem: Files, bert_tfx: Callable[..., tuple[int, str, str]], tmp_path: Path
-) -> None:
-    path = tmp_path / "requests.jsonl"
-    path.write_text('{"text": "a"}\n\n{"text": "b"}\n{"txt": "c"}\n')
-    words = ("load-test", path, "--clients", 2, "--seconds", 0, "--signature", "encode")
-    code, out, err = bert_tfx(*words, *reach(server, pem))
-    figures = json.loads(out)
-    assert (code, err) == (0, "")
-    # The clients start at different lines; with no time left, each sends one request.
-    assert figures["requests"] == 2 and figures["errors"] == {} and figures["requests_per_second"] > 0
-    code, out, _ = bert_tfx(*words[:-4], "--seconds", 0.5, "--signature", "encode", *reach(server, pem))
-    figures = json.loads(out)
-    assert (
-        0 < figures["errors"]["INVALID_ARGUMENT"] < figures["requests"] and 0 < figures["p50_ms"] <= figures["p99_ms"]
-    )
-    path.write_text("[1]\n")
-    code, _, err = bert_tfx(*words, *reach(server, pem))
-    assert code == 2 and "requests.jsonl: has no line, or one that is not an object" in err

@@ -13,7 +13,7 @@ from serving.deploy.settings import DeploySettings
 from serving.protos import SavedModel
 
 TENSORFLOW = "2.16.99"
-FULL = DeploySettings(ssl=True, namespace="models", repository="registry.example.com:5000/team/bert", cpus=4)
+FULL = DeploySettings(ssl=True, repository="registry.example.com:5000/team/bert", cpus=4)
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,7 @@ from typer.testing import CliRunner
 
 from bert_keras.errors import InputError
 from pipeline.cli import app
-from serving.deploy import folder
-from serving.deploy.generate import generate
+from serving.deploy.generate import generate, write_folder
 from serving.deploy.settings import CannotDeploy, DeploySettings
 
 ROOT = Path(__file__).parents[4]
@@ -36,7 +35,7 @@ def test_the_command_writes_a_deployment_of_a_run(push, tmp_path):
     message = deploy("--run-dir", tmp_path / "run", "--output", tmp_path / "out", "--canary", 4, "--cpus", 3)
     assert "bert-tf-serving:3-4" in message and "stable is 3, canary 4; 3 cores" in message
     files = contents(tmp_path / "out")
-    assert {"README.md", "Dockerfile", "compose.yaml", "manifest.json", "config/models.config"} <= set(files)
+    assert {"README.md", "Dockerfile", "compose.yaml", "config/models.config"} <= set(files)
     assert not [name for name, text in files.items() if str(tmp_path).encode() in text], "a path of this machine"
     again = tmp_path / "again"
     deploy("--model-dir", tmp_path / "run/serving", "--output", again, "--canary", 4, "--cpus", 3)
@@ -63,9 +62,7 @@ def test_the_command_needs_no_tensorflow(push, tmp_path):
         (["--base-image", "tensorflow/serving:latest"], r"not pinned"),
         (["--base-image", "a:1\nRUN x"], r"not pinned"),
         (["--repository", "host/bert:1"], r"without a tag"),
-        (["--namespace", "Mine"], r"namespace 'Mine'"),
         (["--cpus", "0"], r"cpus is 0; it must be 1 or more"),
-        (["--min-replicas", "9"], r"max_replicas is 8, below min_replicas, 9"),
     ],
 )
 def test_invalid_options_are_refused_in_one_line(base, tmp_path, words, message):
@@ -108,54 +105,22 @@ def test_a_change_of_the_configuration_is_a_new_revision(make):
         result = make(DeploySettings(**settings))
         return result.kinds["ConfigMap"]["metadata"]["name"], result.kinds["ConfigMap"]["immutable"]
 
-    assert revision() == revision(max_replicas=9)
+    assert revision() == revision(repository="host/bert")
     assert revision() != revision(max_batch_size=16)
 
 
 # The folder.
 
 
-def test_a_folder_written_earlier_is_replaced(tmp_path):
+def test_only_a_new_or_empty_folder_is_written(tmp_path):
     output = tmp_path / "new" / "out"
-    output.mkdir(parents=True)  # an empty folder is used
-    folder.write_folder(output, {"a": "1", "b/c": "2"})
-    folder.write_folder(output, {"a": "3"})
-    assert set(contents(output)) == {"a", "manifest.json"} and (output / "a").read_text() == "3"
-    assert [path.name for path in output.parent.iterdir()] == ["out"], "something is left beside it"
-
-
-@pytest.mark.parametrize("change", ["foreign", "added", "changed", "manifest", "file"])
-def test_foreign_or_modified_files_are_not_replaced(tmp_path, change):
-    output = tmp_path / "out"
-    if change == "file":
-        output.write_text("mine")
-    elif change == "foreign":
-        output.mkdir()
-        (output / "mine").write_text("mine")
-    else:
-        folder.write_folder(output, {"a": "1"})
-        name = {"added": "ssl.config", "changed": "a", "manifest": "manifest.json"}[change]
-        (output / name).write_text("mine")
-    before = contents(output) if output.is_dir() else output.read_bytes()
-    with pytest.raises(CannotDeploy, match="another --output"):
-        folder.write_folder(output, {"a": "2"})
-    assert (contents(output) if output.is_dir() else output.read_bytes()) == before
-
-
-def test_a_failure_leaves_the_old_folder(tmp_path, monkeypatch):
-    output = tmp_path / "out"
-    folder.write_folder(output, {"a": "1"})
-    before, rename = contents(output), Path.rename
-
-    def full(self, target):
-        if self.name == "new":
-            raise OSError(28, "No space left on device")
-        return rename(self, target)
-
-    monkeypatch.setattr(Path, "rename", full)
-    with pytest.raises(CannotDeploy, match="No space left on device"):
-        folder.write_folder(output, {"a": "2"})
-    assert contents(output) == before and [path.name for path in tmp_path.iterdir()] == ["out"]
+    output.mkdir(parents=True)
+    write_folder(output, {"a": "1", "b/c": "2"})
+    assert contents(output) == {"a": b"1", "b/c": b"2"}
+    for there in (output, output / "a"):
+        with pytest.raises(CannotDeploy, match="not an empty folder; remove it, or give another --output"):
+            write_folder(there, {"a": "3"})
+    assert contents(output) == {"a": b"1", "b/c": b"2"}
 
 
 # The README.
@@ -164,8 +129,8 @@ def test_a_failure_leaves_the_old_folder(tmp_path, monkeypatch):
 def test_files_named_in_the_readme_exist(make, settings):
     result = make(settings, canary=8)
     table = re.findall(r"^\| `([^`]+)` \|", result.files["README.md"], re.MULTILINE)
-    names = {*result.files, folder.MANIFEST}
-    assert len(table) >= 5
+    names = set(result.files)
+    assert len(table) >= 4
     for named in table:
         assert any(name == named or (named.endswith("/") and name.startswith(named)) for name in names), named
     top = {name.split("/")[0] for name in names} - {"README.md"}

@@ -11,8 +11,7 @@ import threading
 import yaml
 from google.protobuf import text_format
 
-from serving.deploy import folder
-from serving.deploy.generate import generate, health_command
+from serving.deploy.generate import generate, health_command, write_folder
 from serving.deploy.settings import DeploySettings
 from tests.support.serving.tf_serving_configs import ModelServerConfig
 
@@ -28,17 +27,15 @@ def test_the_image_contains_all_files_that_the_server_reads(make, base, settings
     lines = instructions(result.files["Dockerfile"])
     assert {name for name, _ in lines} == {"FROM", "COPY", "USER", "EXPOSE", "HEALTHCHECK", "ENTRYPOINT", "CMD"}
     context = tmp_path / "context"
-    folder.write_folder(context, result.files)
+    write_folder(context, result.files)
     root = tmp_path / "root"
     for _, line in (pair for pair in lines if pair[0] == "COPY"):
         options, _, words = line.partition("[")
-        *sources, target = json.loads(f"[{words}")
-        assert target.endswith("/") and "--chown=10001:10001" in options
-        place = root / target[1:]
-        place.mkdir(parents=True, exist_ok=True)
-        for source in sources:
-            found = (base if "--from=models" in options else context) / source
-            shutil.copytree(found, place, dirs_exist_ok=True) if source.endswith("/") else shutil.copy(found, place)
+        source, target = json.loads(f"[{words}")
+        assert "--chown=10001:10001" in options
+        source, place = (base if "--from=models" in options else context) / source, root / target[1:]
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copytree(source, place) if source.is_dir() else shutil.copy(source, place)
     (model,) = text_format.Parse(
         (root / "etc/tf-serving/models.config").read_text(), ModelServerConfig()
     ).model_config_list.config

@@ -12,7 +12,7 @@ KUBERNETES = ("1.27", kubernetes_validate.latest_version())
 @pytest.mark.parametrize("version", KUBERNETES)
 def test_each_manifest_is_valid(make, settings, version):
     kinds = make(settings, canary=8).kinds
-    assert len(kinds) == (8 if settings.namespace else 7)
+    assert len(kinds) == 7
     for kind, manifest in kinds.items():
         if kind != "Kustomization":
             kubernetes_validate.validate(manifest, version, strict=True)

@@ -302,7 +302,7 @@ def test_reload_without_a_file_is_refused(server: Server) -> None:
 
 
 def test_a_file_can_appear_vanish_and_move_labels_in_one_reload(bases: Path, tmp_path: Path) -> None:
-    """The changes of `bert-tfx models promote` and `rollback` while a server runs."""
+    """The changes of `bert-tfx models promote` while a server runs."""
     file = tmp_path / "models.config"
     models = ModelManager([ModelConfig("a", bases / "a")], file)
     models.stores["a"].poll()
