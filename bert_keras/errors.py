@@ -1,5 +1,8 @@
 """Errors that a user sees as one line; any other exception is a defect or a failure of the machine."""
 
+from collections.abc import Callable
+from typing import Any
+
 
 class InputError(ValueError):
     """Unusable input; the message names it, what was expected, and what to do. Exit code 2."""
@@ -15,3 +18,10 @@ class Diverged(StageError):
 
 class Preempted(RuntimeError):
     """SIGTERM or Ctrl-C interrupted a training; its checkpoint is written. Exit code 4."""
+
+
+def check_settings(section: str, settings: object, rule: str, keeps: Callable[[Any], bool], *names: str) -> None:
+    """ValueError for the first of the named settings that breaks the rule, as "at least 1", that `keeps` checks."""
+    for name in names:
+        if not keeps(value := getattr(settings, name)):
+            raise ValueError(f"{section}.{name} is {value}; it must be {rule}")

@@ -3,8 +3,6 @@
 `epath.Path` opens local paths, and gs://, s3:// and az:// by TensorFlow if it is installed, otherwise by fsspec.
 """
 
-from __future__ import annotations
-
 import contextlib
 import glob
 import json

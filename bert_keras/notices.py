@@ -4,8 +4,6 @@ They reach the terminal whatever a run redirects. A run also records them in a f
 summary and its report repeat them; child processes find the file by an environment variable.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import json

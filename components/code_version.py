@@ -4,8 +4,6 @@ A training has a second one, of the code that makes its weights: a changed expor
 goes on from the checkpoint (docs/decisions/0044-a-training-is-named-by-what-makes-its-weights.md).
 """
 
-from __future__ import annotations
-
 import ast
 import functools
 import hashlib
@@ -59,13 +57,7 @@ def code_fingerprint(*modules: str, root: Path = ROOT) -> str:
     """Hash of the code of modules, of all project modules that they import, also inside functions, and of `VERSIONED`.
 
     Reads the sources without importing them. Comments, docstrings and layout are ignored: they do not change results.
-
-    Args:
-        modules: dotted names.
-        root: folder of `PACKAGES`.
-
-    Raises:
-        ModuleNotFoundError: there is no module of that name.
+    `modules`: dotted names. `root`: folder of `PACKAGES`. ModuleNotFoundError: there is no module of that name.
     """
     files = _closure(modules, root)
     imported = {name.partition(".")[0] for path in files.values() for name in _code(path.read_bytes())[1]}
@@ -76,8 +68,7 @@ def code_fingerprint(*modules: str, root: Path = ROOT) -> str:
 def weights_fingerprint(training: str) -> str:
     """Hash of the code that makes the weights of a training; what errors say, and checks of settings, are ignored too.
 
-    Args:
-        training: `PRETRAINING` or `FINETUNING`.
+    `training`: `PRETRAINING` or `FINETUNING`.
     """
     return _hash(weight_modules(training), messages=False)
 
@@ -109,8 +100,7 @@ def _release(distribution: str) -> str:
 def _closure(modules: tuple[str, ...], root: Path = ROOT, without: tuple[str, ...] = ()) -> dict[str, Path]:
     """The modules and the project modules that they import, by name; a package's own code precedes its modules.
 
-    Args:
-        without: modules and packages that are left out, with what only they import.
+    `without`: modules and packages that are left out, with what only they import.
     """
     closure: dict[str, Path] = {}
     waiting = list(modules)
@@ -139,8 +129,7 @@ def _source(name: str, root: Path) -> Path | None:
 def _code(source: bytes, messages: bool = True) -> tuple[str, list[str]]:
     """Hash of what a source does, and the names that it imports: `from a import b` may name a module b.
 
-    Args:
-        messages: whether what is raised counts, and `__post_init__`, which checks the fields of frozen dataclasses.
+    `messages`: whether what is raised counts, and `__post_init__`, which checks the fields of frozen dataclasses.
     """
     tree = ast.parse(source)
     for node in ast.walk(tree):

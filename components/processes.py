@@ -3,8 +3,6 @@
 python -m components.processes PARENT WORDS...      run `bert-tfx WORDS...` until the process PARENT ends
 """
 
-from __future__ import annotations
-
 import ctypes
 import importlib.metadata
 import os

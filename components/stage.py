@@ -1,7 +1,5 @@
 """A stage as a TFX component, from a declaration of its inputs, outputs and parameters."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from collections.abc import Mapping
@@ -48,9 +46,8 @@ class Stage(base_component.BaseComponent):
     ):
         """Make the specification.
 
-        Args:
-            optional: inputs and parameters that may be left out.
-            like: the specification of a TFX component, whose inputs, parameters and outputs this one has as well.
+        `optional`: inputs and parameters that may be left out. `like`: the specification of a TFX component, whose
+        inputs, parameters and outputs this one has as well.
         """
         super().__init_subclass__()
         channels = {name: ChannelParameter(type=kind, optional=name in optional) for name, kind in inputs.items()}

@@ -25,20 +25,13 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Architecture:
-    """The configuration that determines the weights of a model.
+    """The configuration that determines the weights of a model."""
 
-    Attributes:
-        family: name of the family (`families.table.FAMILIES`), which determines the weights' names.
-        embedding_size: E, the width of the embeddings, which may differ from the encoder's.
-        head: of a fine-tuned model: its head in Hugging Face's files; None: it has none there.
-        outputs: of the head.
-    """
-
-    family: str
+    family: str  # name of the family (`families.table.FAMILIES`), which determines the weights' names
     encoder: BertConfig
-    embedding_size: int
-    head: TaskHead | None = None
-    outputs: int = 0
+    embedding_size: int  # E, the width of the embeddings, which may differ from the encoder's
+    head: TaskHead | None = None  # of a fine-tuned model: its head in Hugging Face's files; None: it has none there
+    outputs: int = 0  # of the head
 
     @property
     def row(self) -> Family:
@@ -77,19 +70,14 @@ def generator_fields(
 def architecture_of(model: Model, family: str | None = None) -> Architecture:
     """The architecture of a model; an encoder alone has the family `family`, by default BERT.
 
-    Raises:
-        InputError: the model's class is of another family than `family`.
+    InputError: the model's class is of another family than `family`.
     """
     from bert_keras.models.electra import ElectraDiscriminator, ElectraGenerator
     from bert_keras.models.pretraining_heads import BertForPreTraining
     from bert_keras.models.roberta import RobertaForMaskedLM
 
-    families: dict[type, str] = {
-        BertForPreTraining: "bert",
-        RobertaForMaskedLM: "roberta",
-        ElectraDiscriminator: "electra",
-        ElectraGenerator: "electra",
-    }
+    families: dict[type, str] = {BertForPreTraining: "bert", RobertaForMaskedLM: "roberta"}
+    families |= {ElectraDiscriminator: "electra", ElectraGenerator: "electra"}
     backbone = backbone_of(model)
     name = families.get(type(model), family or "bert")
     if name != "electra" or backbone.config.relative_attention == "disentangled":

@@ -35,6 +35,8 @@ from bert_keras.saved_model.settings import (
     ExportSettings,
     family_of,
 )
+from bert_keras.tasks.settings import TASK_SPEC_FILE, TaskSettings, TaskSpec
+from bert_keras.tasks.table import Task
 from bert_keras.tokenizers import vocabulary_files
 from bert_keras.tokenizers.byte_bpe import BPE_FIELDS
 from bert_keras.tokenizers.protocol import BYTE_BPE, SENTENCEPIECE, Tokenizer, stored_format
@@ -44,8 +46,6 @@ from bert_keras.tokenizers.vocabulary_files import VOCABULARY_FILE, VOCABULARY_S
 if TYPE_CHECKING:
     from bert_keras.convert.architecture import Model
     from bert_keras.models.electra import ElectraConfig, ElectraGenerator
-    from bert_keras.tasks.settings import TaskSettings
-    from bert_keras.tasks.table import Task
 
 # P of the examples that the `evaluate` signature reads: the original's default.
 _MAX_PREDICTIONS = 20
@@ -57,11 +57,11 @@ def read_pushed(directory: str, cased: bool | None = None) -> ModelFolder:
     """Read a model that the pipeline pushed or `write_pushed` wrote.
 
     An ELECTRA is read as its discriminator, and its generator if the folder has it
-    (`bert_keras.saved_model.pretrained.export_saved_model`).
-
-    Raises:
-        InputError: a file is missing, damaged, or does not fit the configuration.
+    (`bert_keras.saved_model.pretrained.export_saved_model`). InputError: a file is missing, damaged, or does not fit
+    the configuration.
     """
+    from bert_keras.models.electra import ElectraGenerator
+
     path = os.path.join(directory, CONFIG_FILE)
     config, electra = _read_config(directory)
     vocabulary = _read_vocabulary(directory, config)
@@ -83,7 +83,10 @@ def read_pushed(directory: str, cased: bool | None = None) -> ModelFolder:
     family = stored.get(FAMILY_FIELD, guess)
     if family not in FAMILIES:
         raise InputError(f"{path}: {FAMILY_FIELD} is {family!r}; it must be one of {', '.join(FAMILIES)}")
-    task, settings = _read_task(directory)
+    task: Task | None = None
+    settings: TaskSettings | None = None
+    if os.path.exists(os.path.join(directory, TASK_SPEC_FILE)):
+        task, settings = TaskSpec.load(directory).task, TaskSettings.load(directory)
 
     def load() -> Networks:
         model = _new_model(electra or config, task, settings)
@@ -93,7 +96,12 @@ def read_pushed(directory: str, cased: bool | None = None) -> ModelFolder:
         untrained = tuple(stored.get(UNTRAINED_FIELD, ()))
         if electra is None and (FAMILIES[family].masked_lm_only or has_bytes):
             return _as_roberta(model, untrained)
-        return Networks(model, untrained, _read_generator(generator, electra) if electra and has_generator else None)
+        network: ElectraGenerator | None = None
+        if electra and has_generator:
+            network = ElectraGenerator(electra)
+            network.build()
+            _load_weights(network, generator)
+        return Networks(model, untrained, network)
 
     return ModelFolder(
         Architecture(family, config, electra.embedding_size if electra else config.of_width().hidden_size),
@@ -129,15 +137,6 @@ def _load_weights(model: Any, path: str) -> None:
         weight_copy.check_finite(np.asarray(variable), f"{path}: {variable.path}")
 
 
-def _read_generator(path: str, electra: ElectraConfig) -> ElectraGenerator:
-    from bert_keras.models.electra import ElectraGenerator
-
-    generator = ElectraGenerator(electra)
-    generator.build()
-    _load_weights(generator, path)
-    return generator
-
-
 def _read_length(directory: str, config: BertConfig) -> int | None:
     """Tokens of a text that the signatures read; None: as many as there are positions."""
     path, examples = (os.path.join(directory, name) for name in (CONFIG_FILE, EXAMPLE_SPEC_FILE))
@@ -152,7 +151,6 @@ def _read_length(directory: str, config: BertConfig) -> int | None:
 def _read_config(directory: str) -> tuple[BertConfig, ElectraConfig | None]:
     """The encoder, and for an ELECTRA its sizes; fine-tuned it has no generator, so its size means nothing."""
     from bert_keras.models.electra import ElectraConfig
-    from bert_keras.tasks.settings import TASK_SPEC_FILE
 
     path = os.path.join(directory, CONFIG_FILE)
     try:
@@ -169,8 +167,7 @@ def _read_config(directory: str) -> tuple[BertConfig, ElectraConfig | None]:
 def read_tokenizer(directory: str) -> Tokenizer:
     """Read the tokenizer of a model that the pipeline trained, without its weights.
 
-    Raises:
-        InputError: a file is missing or damaged.
+    InputError: a file is missing or damaged.
     """
     config = BertConfig.from_json(files.read_text(os.path.join(directory, CONFIG_FILE)))
     vocabulary = _read_vocabulary(directory, config)
@@ -201,15 +198,6 @@ def _read_vocabulary(directory: str, config: BertConfig) -> Vocabulary | None:
     return dataclasses.replace(vocabulary, format=format_, **further) if vocabulary else None
 
 
-def _read_task(directory: str) -> tuple[Task | None, TaskSettings | None]:
-    """The task and the settings of a fine-tuned model, None for a pre-trained one."""
-    from bert_keras.tasks.settings import TASK_SPEC_FILE, TaskSettings, TaskSpec
-
-    if not os.path.exists(os.path.join(directory, TASK_SPEC_FILE)):
-        return None, None
-    return TaskSpec.load(directory).task, TaskSettings.load(directory)
-
-
 def _new_model(config: BertConfig | ElectraConfig, task: Task | None, settings: TaskSettings | None) -> Any:
     """A built model of the class of a folder's weights."""
     from bert_keras.models.bilm import BiLM
@@ -232,10 +220,8 @@ def write_pushed(folder: ModelFolder, directory: str) -> Written:
     """Write a SavedModel with the signatures that the model can answer; missing heads get random weights.
 
     No signature reads an untrained part. A pooler of the source counts as trained, even without its next-sentence head.
-
-    Raises:
-        InputError: there is no vocabulary, or not the model's (the served graph tokenizes with it), or the model is
-            causal or an ELECTRA's generator alone. Nothing is written.
+    InputError: there is no vocabulary, or not the model's (the served graph tokenizes with it), or the model is causal
+    or an ELECTRA's generator alone. Nothing is written.
     """
     from bert_keras.models.pretraining_heads import BertForPreTraining
     from bert_keras.objectives import electra, mlm, mlm_nsp

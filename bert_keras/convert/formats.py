@@ -1,7 +1,5 @@
 """The formats of a model's folder."""
 
-from __future__ import annotations
-
 import dataclasses
 import glob
 import os

@@ -37,38 +37,23 @@ _BY_TOKEN = ("word_embeddings/embeddings", "output_bias")
 
 @dataclasses.dataclass(frozen=True)
 class InitialWeights:
-    """The weights that a model took from a folder.
+    """The weights that a model took from a folder."""
 
-    Attributes:
-        trained: parts with the folder's weights.
-        untrained: parts that the folder lacks, with random weights.
-        new_tokens: tokens that the folder's vocabulary lacks; their rows are means of the rows that they replace.
-        learned_rows: of each trainable variable, in order, the rows that the folder lacks (new tokens); None: all.
-        record: fields of `bert_config.json` (`ModelFolder.record`).
-    """
-
-    trained: tuple[Part, ...]
-    untrained: tuple[Part, ...]
-    new_tokens: int
+    trained: tuple[Part, ...]  # parts with the folder's weights
+    untrained: tuple[Part, ...]  # parts that the folder lacks, with random weights
+    new_tokens: int  # tokens that the folder's vocabulary lacks; their rows are means of the rows that they replace
+    # Of each trainable variable, in order, the rows that the folder lacks (new tokens); None: all.
     learned_rows: tuple[list[int] | None, ...] = ()
+    # Fields of `bert_config.json` (`ModelFolder.record`).
     record: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-
-    def __str__(self) -> str:
-        untrained = f"; untrained: {', '.join(self.untrained)}" if self.untrained else ""
-        new = f"; {self.new_tokens:,} new tokens" if self.new_tokens else ""
-        return f"kept: {', '.join(self.trained)}{untrained}{new}"
 
 
 def initial_folder(directory: str, cased: bool | None = None) -> tuple[ModelFolder, Tokenizer]:
     """Read a folder that pre-training can start from, without its weights, and its tokenizer.
 
-    Args:
-        directory: a folder that `bert_keras.convert.formats.read_folder` reads.
-        cased: whether the vocabulary keeps case; None: the folder says it.
-
-    Raises:
-        InputError: a file of the weights is damaged, the weights are an ELECTRA's generator, there is no vocabulary or
-            one that the family does not have, or its case is unknown.
+    `directory`: a folder that `bert_keras.convert.formats.read_folder` reads. `cased`: whether the vocabulary keeps
+    case; None: the folder says it. InputError: a file of the weights is damaged, the weights are an ELECTRA's
+    generator, there is no vocabulary or one that the family does not have, or its case is unknown.
     """
     folder = read_folder(directory, cased).without_task()
     if folder.is_generator:
@@ -105,16 +90,10 @@ def differences(config: BertConfig, initial: BertConfig) -> list[str]:
 def initialize(model: keras.Model, directory: str, cased: bool | None, tokenizer: Tokenizer) -> InitialWeights:
     """Assign the weights of a folder to a built pre-training model; missing heads keep their random weights.
 
-    The row of a new token, in the word embeddings and in the output bias, is the mean of the rows of the tokens that
-    it replaces.
-
-    Args:
-        model: a model of `bert_keras.objectives.registry`. The discriminator of an `ElectraForPreTraining` takes the
-            encoder of a BERT, too.
-        tokenizer: the tokenizer of `model`: the folder's, with new tokens for unused ones and at the end.
-
-    Raises:
-        InputError: the folder cannot be read, or is a model of another architecture or vocabulary.
+    The row of a new token, in the word embeddings and in the output bias, is the mean of the rows of the tokens that it
+    replaces. `model`: a model of `bert_keras.objectives.registry`. The discriminator of an `ElectraForPreTraining`
+    takes the encoder of a BERT, too. `tokenizer`: the tokenizer of `model`: the folder's, with new tokens for unused
+    ones and at the end. InputError: the folder cannot be read, or is a model of another architecture or vocabulary.
     """
     source, original = initial_folder(directory, cased)
     is_electra = isinstance(model, ElectraForPreTraining)
@@ -244,15 +223,10 @@ def _assign(
         if id(ours[weight.path]) in learned:  # a pooler without a head above it is not trained
             learned[id(ours[weight.path])] = sorted(replaced) if weight.path.endswith(_BY_TOKEN) else []
         if weight.path.endswith(_BY_TOKEN):
-            value = _with_new_rows(value, replaced, weight.shape[0])
+            rows = value
+            value = np.zeros((weight.shape[0], *rows.shape[1:]), rows.dtype)
+            value[: len(rows)] = rows
+            for token_id, old in replaced.items():  # the mean of the rows that it replaces
+                value[token_id] = rows[old].mean(axis=0)
         ours[weight.path].assign(value)
     return trained, untrained
-
-
-def _with_new_rows(rows: np.ndarray, replaced: dict[int, list[int]], size: int) -> np.ndarray:
-    """`rows` [V, ...] with `size` rows: each new one is the mean of the old ones that it replaces."""
-    extended = np.zeros((size, *rows.shape[1:]), rows.dtype)
-    extended[: len(rows)] = rows
-    for token_id, old in replaced.items():
-        extended[token_id] = rows[old].mean(axis=0)
-    return extended

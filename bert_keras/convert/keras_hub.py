@@ -55,22 +55,27 @@ _FIELDS = {
 def read_keras_hub(directory: str, cased: bool | None = None) -> ModelFolder:
     """Read a preset: encoder, pooler, `RobertaMaskedLM`'s head and the tokenizer's vocabulary; weights as float32.
 
-    Raises:
-        InputError: keras-hub is not installed, a file is missing or damaged, the preset has another class, or the
-            sizes of vocabulary and word embeddings differ.
+    InputError: keras-hub is not installed, a file is missing or damaged, the preset has another class, or the sizes of
+    vocabulary and word embeddings differ.
     """
     directory = os.path.abspath(directory)  # keras-hub would download a preset with a bare name
     architecture = _read_architecture(os.path.join(directory, CONFIG_FILE))
     vocabulary = _read_vocabulary(directory, architecture)
-    preset, task = _CLASSES[architecture.family], _task_class(directory)
-    weights = _check_weights(directory, preset, task)
+    preset, task_path = _CLASSES[architecture.family], os.path.join(directory, TASK_FILE)
+    task = files.read_json(task_path).get("class_name") if os.path.exists(task_path) else None
+    has_head = task is not None and task == preset.masked_lm
+    weights = [os.path.join(directory, name) for name in (WEIGHTS_FILE, *([TASK_WEIGHTS_FILE] if has_head else []))]
+    for path in weights:
+        if not os.path.exists(path):
+            raise InputError(f"{path} is missing; the folder of a preset needs it")
+        check_hdf5(path)
 
     def load() -> Networks:
-        file = os.path.join(directory, TASK_WEIGHTS_FILE) if task and task == preset.masked_lm else weights
+        file = weights[-1]
         model = _load(directory, preset, task, file)
         return weight_copy.read_model(architecture, "keras_hub", _stored(model, architecture, file), file)
 
-    has_other_head = task is not None and task != preset.masked_lm
+    has_other_head = task is not None and not has_head
     return ModelFolder(
         architecture,
         load,
@@ -93,25 +98,12 @@ def _load(directory: str, preset: KerasHubClass, task: str | None, file: str) ->
     return model
 
 
-def _check_weights(directory: str, preset: KerasHubClass, task: str | None) -> str:
-    """The file of the backbone's weights; InputError if it, or the head's that is read, is missing or damaged."""
-    weights = os.path.join(directory, WEIGHTS_FILE)
-    for path in (weights, *([os.path.join(directory, TASK_WEIGHTS_FILE)] if task and task == preset.masked_lm else [])):
-        if not os.path.exists(path):
-            raise InputError(f"{path} is missing; the folder of a preset needs it")
-        check_hdf5(path)
-    return weights
-
-
 def write_keras_hub(folder: ModelFolder, directory: str) -> Written:
     """Write a preset that keras-hub's `from_preset` loads: the backbone's, or `RobertaMaskedLM`'s.
 
     A RoBERTa's embedding of segment 0, which all tokens have, is added to the positions: keras-hub has no segments.
-
-    Raises:
-        InputError: keras-hub is not installed or cannot compute the model (epsilon, segments), the tokenizer's
-            algorithm is not keras-hub's, the sizes of vocabulary and word embeddings differ, or the model is causal.
-            Nothing is written.
+    InputError: keras-hub is not installed or cannot compute the model (epsilon, segments), the tokenizer's algorithm is
+    not keras-hub's, the sizes of vocabulary and word embeddings differ, or the model is causal. Nothing is written.
     """
     model, tokenizer = folder.model, folder.tokenizer
     architecture = architecture_of(model, folder.family)
@@ -124,7 +116,11 @@ def write_keras_hub(folder: ModelFolder, directory: str) -> Written:
     remarks = _check_function(config, preset)
     models = _keras_hub().models
     their_tokenizer = _their_tokenizer(tokenizer, preset, models)
-    hub = getattr(models, preset.backbone)(**_arguments(architecture), dtype="float32")
+    arguments = {theirs: getattr(config, ours) for theirs, ours in _FIELDS.items()}
+    arguments |= {preset.vocabulary_size: config.vocab_size}
+    arguments |= {"num_segments": config.type_vocab_size} if preset.has_segments else {}
+    arguments |= {"embedding_dim": architecture.embedding_size} if architecture.family == "electra" else {}
+    hub = getattr(models, preset.backbone)(**arguments, dtype="float32")
     if preset.masked_lm and hasattr(model, "mlm_head"):
         make = getattr(models, f"{preset.masked_lm}Preprocessor")
         preprocessor = their_tokenizer and make(their_tokenizer, sequence_length=config.max_position_embeddings)
@@ -189,11 +185,6 @@ def _read_vocabulary(directory: str, architecture: Architecture) -> Vocabulary |
     return dataclasses.replace(vocabulary, rules=rules) if vocabulary else None
 
 
-def _task_class(directory: str) -> str | None:
-    path = os.path.join(directory, TASK_FILE)
-    return files.read_json(path).get("class_name") if os.path.exists(path) else None
-
-
 def _stored(model: Any, architecture: Architecture, file: str) -> dict[str, StoredTensor]:
     """The weights of a keras-hub model by their names in the table, with the axis of attention heads merged."""
     from keras import ops
@@ -231,17 +222,6 @@ def _check_function(config: BertConfig, preset: KerasHubClass) -> tuple[str, ...
             f"{config.attention_probs_dropout_prob} is dropped",
         )
     return remarks
-
-
-def _arguments(architecture: Architecture) -> dict[str, Any]:
-    preset, config = _CLASSES[architecture.family], architecture.encoder
-    arguments = {theirs: getattr(config, ours) for theirs, ours in _FIELDS.items()}
-    arguments[preset.vocabulary_size] = config.vocab_size
-    if preset.has_segments:
-        arguments["num_segments"] = config.type_vocab_size
-    if architecture.family == "electra":
-        arguments["embedding_dim"] = architecture.embedding_size
-    return arguments
 
 
 def _their_tokenizer(tokenizer: Tokenizer | None, preset: KerasHubClass, models: Any) -> Any:

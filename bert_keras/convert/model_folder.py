@@ -24,31 +24,19 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Networks:
-    """The weights of a folder.
+    """The weights of a folder."""
 
-    Attributes:
-        model: float32, built: an encoder with the heads of the folder, or a task model.
-        untrained: the parts of `model` without weights in the folder; theirs are random.
-        generator: of an ELECTRA whose folder has both networks.
-        remarks: parts of the folder that are left out, a sentence each.
-    """
-
-    model: Any
-    untrained: tuple[Part, ...] = ()
-    generator: ElectraGenerator | None = None
-    remarks: tuple[str, ...] = ()
+    model: Any  # float32, built: an encoder with the heads of the folder, or a task model
+    untrained: tuple[Part, ...] = ()  # the parts of `model` without weights in the folder; theirs are random
+    generator: ElectraGenerator | None = None  # of an ELECTRA whose folder has both networks
+    remarks: tuple[str, ...] = ()  # parts of the folder that are left out, a sentence each
 
 
 class Written(NamedTuple):
-    """Differences between a written folder and its model.
+    """Differences between a written folder and its model."""
 
-    Attributes:
-        untrained: parts of the folder that the model lacks; they have random weights.
-        remarks: parts of the model that are left out or computed differently, a sentence each.
-    """
-
-    untrained: tuple[Part, ...] = ()
-    remarks: tuple[str, ...] = ()
+    untrained: tuple[Part, ...] = ()  # parts of the folder that the model lacks; they have random weights
+    remarks: tuple[str, ...] = ()  # parts of the model that are left out or computed differently, a sentence each
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

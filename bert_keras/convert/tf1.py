@@ -2,8 +2,6 @@
 google-research/electra (`tf1_electra`), and of the BERT of TF's Model Garden and TF Hub (`tf_checkpoints`).
 """
 
-from __future__ import annotations
-
 import dataclasses
 import os
 
@@ -33,16 +31,11 @@ def read_tf1(directory: str, cased: bool | None = None) -> ModelFolder:
 
     BERT's "gelu" is the tanh approximation (modeling.py, `gelu`), also in the Model Garden and TF Hub, ELECTRA's the
     exact function. Only TF Hub's SavedModels record `lower_case`. Not read: the head of a fine-tuned model, and the
-    state of any program's optimizer.
-
-    Args:
-        directory: the folder, also of a SavedModel, or the path of one of its checkpoints, without `.index`. Of several
-            in a folder `bert_model.ckpt` is read, or the one that the file `checkpoint` names.
-        cased: whether the vocabulary keeps case; None: unknown.
-
-    Raises:
-        InputError: a file is missing or damaged, the sizes of `vocab.txt` and word embeddings differ, or a tensor is
-            missing, mis-shaped or unknown. Names file, tensor, shapes, and what to do.
+    state of any program's optimizer. `directory`: the folder, also of a SavedModel, or the path of one of its
+    checkpoints, without `.index`. Of several in a folder `bert_model.ckpt` is read, or the one that the file
+    `checkpoint` names. `cased`: whether the vocabulary keeps case; None: unknown. InputError: a file is missing or
+    damaged, the sizes of `vocab.txt` and word embeddings differ, or a tensor is missing, mis-shaped or unknown. Names
+    file, tensor, shapes, and what to do.
     """
     directory, prefix = _located(directory)
     config_path, index = os.path.join(directory, CONFIG_FILE), f"{prefix}.index"
@@ -105,11 +98,9 @@ def write_tf1(folder: ModelFolder, directory: str) -> Written:
     """Write a checkpoint for the original's `init_checkpoint`, of a BERT with its `bert_config.json`.
 
     The original's layer normalisation always has an epsilon of 1e-12, whatever the configuration, and google-research/
-    bert refuses a configuration with `gelu_erf`, which it cannot compute; `read_tf1` accepts both.
-
-    Raises:
-        InputError: the sizes of vocabulary and word embeddings differ, the model is causal or a RoBERTa, or an ELECTRA
-            that google-research/electra would compute differently. Nothing is written.
+    bert refuses a configuration with `gelu_erf`, which it cannot compute; `read_tf1` accepts both. InputError: the
+    sizes of vocabulary and word embeddings differ, the model is causal or a RoBERTa, or an ELECTRA that
+    google-research/electra would compute differently. Nothing is written.
     """
     import tensorflow as tf
 

@@ -10,8 +10,6 @@
 (`run_pretraining.py`, `PretrainingModel`; `model/modeling.py`, `BertModel`.)
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping
 
@@ -37,8 +35,7 @@ class Network:
 def networks(stored: Mapping[str, StoredTensor], index: str, num_heads: int) -> tuple[Network, Network | None] | None:
     """The discriminator of a checkpoint, and its generator or None; or a BERT with `num_heads`; None of another model.
 
-    Raises:
-        InputError: a tensor that tells a size is missing, or the generator has embeddings of its own.
+    InputError: a tensor that tells a size is missing, or the generator has embeddings of its own.
     """
     if num_heads:
         return Network(_architecture(stored, "bert/", index, num_heads), stored), None
@@ -95,10 +92,8 @@ def _architecture(stored: Mapping[str, StoredTensor], prefix: str, index: str, n
     """The sizes of an ELECTRA's network, or with `num_heads` those of a BERT, as its tensors tell them.
 
     An ELECTRA's heads are 64 wide (`util/training_utils.py`, `get_bert_config`), and its gelu is exact
-    (`model/modeling.py`, `gelu`).
-
-    Raises:
-        InputError: a tensor that tells a size is missing, or a BERT's embeddings are narrower than its encoder.
+    (`model/modeling.py`, `gelu`). InputError: a tensor that tells a size is missing, or a BERT's embeddings are
+    narrower than its encoder.
     """
     family, embeddings = ("bert", "bert/embeddings/") if num_heads else ("electra", _EMBEDDINGS)
 

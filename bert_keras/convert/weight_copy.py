@@ -49,12 +49,8 @@ def check_tensors(
 ) -> list[Weight]:
     """The weights of the stored parts.
 
-    Args:
-        stored: tensors by their name in the format.
-        file: the file to name in errors on missing tensors.
-
-    Raises:
-        InputError: a tensor is missing, mis-shaped, or unknown.
+    `stored`: tensors by their name in the format. `file`: the file to name in errors on missing tensors. InputError: a
+    tensor is missing, mis-shaped, or unknown.
     """
     table = {known.name: weight for weight in architecture.weights() if (known := weight.stored(format_))}
     for name, tensor in stored.items():
@@ -127,17 +123,16 @@ def tensors_of(model: Model, format_: Format, family: str | None = None) -> dict
     return tensors
 
 
-def parts_of(model: Model, format_: Format, family: str | None = None) -> tuple[Part, ...]:
-    """The parts of a model that a format stores."""
+def parts_of(model: Model, format_: Format, family: str | None = None, stored: bool = True) -> tuple[Part, ...]:
+    """The parts of a model that a format stores, or with weights that it does not store."""
     paths, table = variables_by_path(model), architecture_of(model, family).weights()
-    return tuple(dict.fromkeys(weight.part for weight in table if weight.path in paths and weight.stored(format_)))
+    chosen = (w.part for w in table if w.path in paths and bool(w.stored(format_)) == stored)
+    return tuple(dict.fromkeys(chosen))
 
 
 def left_out(model: Model, format_: Format, family: str | None = None) -> tuple[Part, ...]:
     """The parts of a model, besides the encoder, that a format cannot store."""
-    paths, table = variables_by_path(model), architecture_of(model, family).weights()
-    unknown = [weight.part for weight in table if weight.path in paths and not weight.stored(format_)]
-    return tuple(part for part in dict.fromkeys(unknown) if part != "encoder")
+    return tuple(part for part in parts_of(model, format_, family, stored=False) if part != "encoder")
 
 
 def head_left_out(head: Collection[str], file: str, why: str = "") -> str:

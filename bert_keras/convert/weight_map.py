@@ -8,14 +8,15 @@ Worked example, a BERT of one 768-wide layer with 12 heads, the kernel of its qu
 A RoBERTa's has the same name here, and `roberta.encoder. ...` in Hugging Face's (`families`).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 
 from bert_keras.convert.families.family import Family, TaskHead
 from bert_keras.convert.families.weight import Stored, Weight
 from bert_keras.models.config import BertConfig, Part
+
+# Names of a layer in TF1, Hugging Face and keras-hub; None: no such layer.
+_Names = tuple[str | None, str | None, str | None]
 
 
 def weights(config: BertConfig, family: Family, embedding_size: int) -> list[Weight]:
@@ -65,16 +66,9 @@ def _stem(family: Family) -> str:
 
 def _dense(part: Part, path: str, names: _Names, inputs: int, outputs: int) -> list[Weight]:
     tf1, huggingface, keras_hub = names
-    kernel = (
-        _stored(tf1, "/kernel"),
-        _stored(huggingface, ".weight", transposed=True),
-        _stored(keras_hub, "/kernel"),
-    )
+    kernel = (_stored(tf1, "/kernel"), _stored(huggingface, ".weight", transposed=True), _stored(keras_hub, "/kernel"))
     bias = _stored(tf1, "/bias"), _stored(huggingface, ".bias"), _stored(keras_hub, "/bias")
-    return [
-        Weight(part, f"{path}/kernel", (inputs, outputs), *kernel),
-        Weight(part, f"{path}/bias", (outputs,), *bias),
-    ]
+    return [Weight(part, f"{path}/kernel", (inputs, outputs), *kernel), Weight(part, f"{path}/bias", (outputs,), *bias)]
 
 
 def _norm(part: Part, path: str, names: _Names, width: int) -> list[Weight]:
@@ -82,10 +76,6 @@ def _norm(part: Part, path: str, names: _Names, width: int) -> list[Weight]:
     gamma = _stored(tf1, "/gamma"), _stored(huggingface, ".weight"), _stored(keras_hub, "/gamma")
     beta = _stored(tf1, "/beta"), _stored(huggingface, ".bias"), _stored(keras_hub, "/beta")
     return [Weight(part, f"{path}/gamma", (width,), *gamma), Weight(part, f"{path}/beta", (width,), *beta)]
-
-
-# Names of a layer in TF1, Hugging Face and keras-hub; None: no such layer.
-_Names = tuple[str | None, str | None, str | None]
 
 
 def _stored(name: str | None, end: str = "", transposed: bool = False) -> Stored | None:
@@ -104,15 +94,9 @@ def _embeddings(config: BertConfig, family: Family, width: int) -> Iterator[Weig
         ("token_type_embeddings", config.type_vocab_size, segments, 0),
     ):
         if rows:
-            yield Weight(
-                "encoder",
-                f"bert/embeddings/{name}/embeddings",
-                (rows, width),
-                Stored(f"{stem}/embeddings/{name}"),
-                Stored(f"{stem}.embeddings.{name}.weight"),
-                _stored(keras_hub, "/embeddings"),
-                unused_rows,
-            )
+            there = Stored(f"{stem}/embeddings/{name}"), Stored(f"{stem}.embeddings.{name}.weight")
+            hub, path = _stored(keras_hub, "/embeddings"), f"bert/embeddings/{name}/embeddings"
+            yield Weight("encoder", path, (rows, width), *there, hub, unused_rows)
     if config.encoder == "static":
         return
     names: _Names = f"{stem}/embeddings/LayerNorm", f"{stem}.embeddings.LayerNorm", "embeddings_layer_norm"

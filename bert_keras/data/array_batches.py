@@ -10,8 +10,6 @@ run. An epoch's last batch continues into the next epoch. For 5 examples in batc
 The longest sequence determines a batch's length: with T = 128 and sequences of 9 and 37 tokens, [2, 48].
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 from collections.abc import Iterator, Mapping
@@ -34,13 +32,9 @@ LENGTH_MULTIPLE = 16
 class ArrayExamples:
     """Two sets of examples, each a dict of arrays [N, ...] by name (`bert_keras.training.phases.Examples`).
 
-    Args:
-        train, held_out: `input_ids`, `input_mask`, `segment_ids`, int32 [N, T] or [N, C, T], and the objective's
-            labels. `weights`, float32 [N], of examples, default to 1.
-        static_shape: batches keep T (a TPU compiles each shape, which takes minutes).
-
-    Raises:
-        ValueError: arrays of different N, or none.
+    `train`, `held_out`: `input_ids`, `input_mask`, `segment_ids`, int32 [N, T] or [N, C, T], and the objective's
+    labels. `weights`, float32 [N], of examples, default to 1. `static_shape`: batches keep T (a TPU compiles each
+    shape, which takes minutes). ValueError: arrays of different N, or none.
     """
 
     max_predictions_per_seq = 0
@@ -64,11 +58,9 @@ class ArrayExamples:
     @property
     def row_shapes(self) -> RowShapes:
         """Shape and type of a row of a training batch, by name; None: T, cut to the batch's longest sequence."""
+        cut = () if self._static_shape else SEQUENCES
         return {
-            name: (
-                (*values.shape[1:-1], None) if name in SEQUENCES and not self._static_shape else values.shape[1:],
-                values.dtype,
-            )
+            name: ((*values.shape[1:-1], None) if name in cut else values.shape[1:], values.dtype)
             for name, values in self._train.items()
         }
 
@@ -77,11 +69,9 @@ class ArrayExamples:
     ) -> Iterator[Arrays]:
         """Endless shuffled batches, each a dict of [batch_size / num_workers, ...].
 
-        Args:
-            batch_size: size of the global batch, a multiple of `num_workers`; its longest sequence determines the
-                length of all its parts.
-            first_example: number of examples consumed before.
-            worker, num_workers: the worker whose rows are kept.
+        `batch_size`: size of the global batch, a multiple of `num_workers`; its longest sequence determines the length
+        of all its parts. `first_example`: number of examples consumed before. `worker`, `num_workers`: the worker whose
+        rows are kept.
         """
         rows = batch_size // num_workers
         for chosen in self._chosen(batch_size, first_example, seed):

@@ -87,10 +87,8 @@ LABELLED = ("mlm_nsp", "mlm_sop")
 class Feature(NamedTuple):
     """A feature of an example.
 
-    Attributes:
-        length: number of values.
-        holds: their meaning: token `ids`, `flags` 0 or 1, `positions` in a row, numbers of `sequences` from 1 (0 is
-            padding), all int64; or `weights`, float32 from 0.0 to 1.0.
+    `length`: number of values. `holds`: their meaning: token `ids`, `flags` 0 or 1, `positions` in a row, numbers of
+    `sequences` from 1 (0 is padding), all int64; or `weights`, float32 from 0.0 to 1.0.
     """
 
     length: int
@@ -99,21 +97,13 @@ class Feature(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class ExampleLayout:
-    """The settings that determine the features of examples and their lengths.
+    """The settings that determine the features of examples and their lengths."""
 
-    Attributes:
-        objective: name of the objective (`components.pretrain_example_gen.settings.ExampleSettings`).
-        max_seq_length: T.
-        max_predictions_per_seq: P, per row: for all sequences of a packed row together.
-        max_sequences: S; 1: rows are not packed.
-        masking: `static` or `dynamic` (`bert_keras.data.masking.MaskingSettings.when`).
-    """
-
-    objective: str
-    max_seq_length: int
-    max_predictions_per_seq: int
-    max_sequences: int
-    masking: str
+    objective: str  # name of the objective (`components.pretrain_example_gen.settings.ExampleSettings`)
+    max_seq_length: int  # T
+    max_predictions_per_seq: int  # P, per row: for all sequences of a packed row together
+    max_sequences: int  # S; 1: rows are not packed
+    masking: str  # `static` or `dynamic` (`bert_keras.data.masking.MaskingSettings.when`)
 
     @classmethod
     def bert(cls, max_seq_length: int, max_predictions_per_seq: int) -> ExampleLayout:
@@ -123,8 +113,7 @@ class ExampleLayout:
     def features(self, *, masked: bool) -> dict[str, Feature]:
         """The features by name.
 
-        Args:
-            masked: whether the examples are stored masked; with dynamic masking only the `eval` split is.
+        `masked`: whether the examples are stored masked; with dynamic masking only the `eval` split is.
         """
         T, P, S = self.max_seq_length, self.max_predictions_per_seq, self.max_sequences
         features = {
@@ -159,69 +148,45 @@ def feature_spec(layout: ExampleLayout, *, masked: bool) -> dict[str, tf.io.Fixe
 
 @dataclasses.dataclass(frozen=True)
 class ExampleSpec:
-    """The part of `example_spec.json` that training reads.
+    """The part of `example_spec.json` that training reads."""
 
-    Attributes:
-        max_seq_length: T.
-        max_predictions_per_seq: P, per row.
-        vocab_size: V.
-        vocabulary_sha256: sha256 of vocab.txt.
-        train_examples: number of training rows.
-        eval_examples: number of held-out rows.
-        objective: name of the objective.
-        masking: the masking; its `max_predictions_per_seq` is per sequence.
-        max_sequences: S; 1: rows are not packed.
-        replay: whether they are general text; a share of it is mixed into every batch of other examples.
-        source_rates: how often the text of each source is read (`bert_keras.data.mixture.source_rates`); empty: alike.
-    """
-
-    max_seq_length: int
-    max_predictions_per_seq: int
-    vocab_size: int
-    vocabulary_sha256: str
-    train_examples: int
-    eval_examples: int
-    objective: str = "mlm_nsp"
+    max_seq_length: int  # T
+    max_predictions_per_seq: int  # P, per row
+    vocab_size: int  # V
+    vocabulary_sha256: str  # sha256 of vocab.txt
+    train_examples: int  # number of training rows
+    eval_examples: int  # number of held-out rows
+    objective: str = "mlm_nsp"  # name of the objective
+    # Its `max_predictions_per_seq` is per sequence.
     masking: MaskingSettings = dataclasses.field(default_factory=MaskingSettings)
-    max_sequences: int = 1
-    replay: bool = False
+    max_sequences: int = 1  # S; 1: rows are not packed
+    replay: bool = False  # whether they are general text; a share of it is mixed into every batch of other examples
+    # How often the text of each source is read (`bert_keras.data.mixture.source_rates`); empty: alike.
     source_rates: Mapping[str, float] = dataclasses.field(default_factory=dict, compare=False)
 
     @property
     def layout(self) -> ExampleLayout:
         """The layout of the examples."""
         return ExampleLayout(
-            self.objective,
-            self.max_seq_length,
-            self.max_predictions_per_seq,
-            self.max_sequences,
-            self.masking.when,
+            self.objective, self.max_seq_length, self.max_predictions_per_seq, self.max_sequences, self.masking.when
         )
 
     @classmethod
     def load(cls, directory: str) -> ExampleSpec:
-        """Read the spec beside the shards in `directory`.
-
-        Raises:
-            ValueError: a field is missing (spec of an older version).
-        """
+        """Read the spec beside the shards in `directory`. ValueError: a field is missing (spec of an older version)."""
         path = f"{directory}/{EXAMPLE_SPEC_FILE}"
         spec = json.loads(epath.Path(path).read_text())
         masking_fields = {field.name for field in dataclasses.fields(MaskingSettings)}
         try:
             masking = {"max_predictions_per_seq": spec["max_predictions_per_seq"], **spec.get("masking", {})}
             return cls(
-                max_seq_length=spec["max_seq_length"],
-                max_predictions_per_seq=spec["max_predictions_per_seq"],
-                vocab_size=spec["vocab_size"],
-                vocabulary_sha256=spec["vocabulary_sha256"],
+                **{name: spec[name] for name in ("max_seq_length", "max_predictions_per_seq")},
+                **{name: spec[name] for name in ("vocab_size", "vocabulary_sha256")},
+                **{name: spec[name] for name in ("objective", "replay", SOURCE_RATES) if name in spec},
                 train_examples=spec["counts"]["train"]["instances"],
                 eval_examples=spec["counts"]["eval"]["instances"],
-                objective=spec.get("objective", cls.objective),
                 masking=MaskingSettings(**{k: v for k, v in masking.items() if k in masking_fields}),
                 max_sequences=spec["max_sequences_per_pack"] if spec.get("packing") else cls.max_sequences,
-                replay=spec.get("replay", cls.replay),
-                source_rates=spec.get(SOURCE_RATES, {}),
             )
         except KeyError as missing:
             raise ValueError(f"{path} has no {missing}: make the examples again with this version") from missing
@@ -234,29 +199,21 @@ class Shard(NamedTuple):
 
         {"path": "Split-train/examples-00003-of-00010.tfrecord", "pass_number": 0, "records": 1170, "size": 690012,
          "crc32c": "1c291ca3"}
-
-    Attributes:
-        path: path of the file in the folder of the examples.
-        pass_number: number of the pass over the documents, from 0. Each pass has all documents.
-        records: number of examples.
-        size: file size in bytes.
-        crc32c: checksum of the file, in hexadecimal digits.
-        source: name of the source of its documents (`bert_keras.data.mixture`); "", and not in the file, without names.
     """
 
-    path: str
-    pass_number: int
-    records: int
-    size: int
-    crc32c: str
+    path: str  # path of the file in the folder of the examples
+    pass_number: int  # number of the pass over the documents, from 0. Each pass has all documents.
+    records: int  # number of examples
+    size: int  # file size in bytes
+    crc32c: str  # checksum of the file, in hexadecimal digits
+    # Name of the source of its documents (`bert_keras.data.mixture`); "", and not in the file, without names.
     source: str = ""
 
 
 def read_shards(directory: str, split: str) -> list[Shard]:
     """The shards of a split, with full paths; checks that the files exist and have the recorded sizes.
 
-    Raises:
-        InputError: the figures are missing or differ from the files; names the first such file.
+    InputError: the figures are missing or differ from the files; names the first such file.
     """
     path = epath.Path(f"{directory}/{SHARDS_FILE}")
     if not path.exists():

@@ -10,8 +10,6 @@ Protocol buffers allow other forms of the same message, such as values that are 
 those, at twice the time or more.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 
@@ -46,8 +44,7 @@ class _OtherForm(Exception):
 class ExampleParser:
     """Parser of serialized tf.Examples with features of fixed lengths.
 
-    Args:
-        features: the wanted features by name; others in an example are skipped.
+    `features`: the wanted features by name; others in an example are skipped.
     """
 
     def __init__(self, features: Mapping[str, Feature]):
@@ -63,15 +60,9 @@ class ExampleParser:
     def __call__(self, examples: Sequence[bytes], place: Callable[[int], str] = "example {}".format) -> Arrays:
         """Parse a batch.
 
-        Args:
-            examples: B serialized tf.Examples, at least one.
-            place: file and record of an example of the batch by its index, for errors.
-
-        Returns:
-            By name: float32 [B, L] of `weights`; int32 [B, L] of others, the lower 32 bits of an int64.
-
-        Raises:
-            InputError: no tf.Example; a feature is missing, or has another type or number of values.
+        `examples`: B serialized tf.Examples, at least one. `place`: file and record of an example of the batch by its
+        index, for errors. Returns by name: float32 [B, L] of `weights`; int32 [B, L] of others, the lower 32 bits of an
+        int64. InputError: no tf.Example; a feature is missing, or has another type or number of values.
         """
         rows = []
         for index, example in enumerate(examples):

@@ -3,8 +3,6 @@
 Legend: N rows, T `max_seq_length`, P predictions that fit in a row, V vocabulary.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from typing import Literal
@@ -12,7 +10,7 @@ from typing import Literal
 import numpy as np
 
 from bert_keras.data.word_masking import Words, choose_spans, choose_words
-from bert_keras.errors import InputError
+from bert_keras.errors import InputError, check_settings
 from bert_keras.tokenizers.protocol import Tokenizer
 
 _UNUSED = re.compile(r"\[unused\d+\]")
@@ -66,46 +64,36 @@ class MaskingSettings:
     held_out_prob: float = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("masked_lm_prob", "mask_fraction", "keep_fraction", "held_out_prob"):
-            if not 0.0 <= getattr(self, name) <= 1.0:
-                raise ValueError(f"examples.masking.{name} is {getattr(self, name)}; it must be in [0, 1]")
+        shares = ("masked_lm_prob", "mask_fraction", "keep_fraction", "held_out_prob")
+        check_settings("examples.masking", self, "in [0, 1]", lambda x: 0.0 <= x <= 1.0, *shares)
         if self.mask_fraction + self.keep_fraction > 1.0 + 1e-9:
             raise ValueError(
                 f"examples.masking: mask_fraction {self.mask_fraction}, keep_fraction {self.keep_fraction}: "
                 "their sum must be at most 1; the remaining share becomes random tokens"
             )
-        if self.max_predictions_per_seq < 1:
-            raise ValueError(
-                f"examples.masking.max_predictions_per_seq is {self.max_predictions_per_seq}; it must be at least 1"
-            )
+        check_settings("examples.masking", self, "at least 1", lambda x: x >= 1, "max_predictions_per_seq")
 
     @property
-    def held_out(self) -> MaskingSettings:
+    def held_out(self) -> "MaskingSettings":
         """The masking of the `eval` split."""
         return dataclasses.replace(self, masked_lm_prob=self.held_out_prob or self.masked_lm_prob)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class MaskingVocabulary:
-    """The part of a vocabulary that masking uses.
+    """The part of a vocabulary that masking uses."""
 
-    Attributes:
-        is_suffix: bool [V], the token continues the word before it ("##"; in byte-level BPE: no space before it).
-        suffix_begins: whether such a token begins a word after a separator, as in byte-level BPE, where the first word
-            of a sentence has no space before it.
-        special: bool [V], [PAD], [CLS] and [SEP]. [UNK] and [MASK] in a text count as ordinary tokens.
-        real_ids: integers, all tokens but the special ones, [UNK], [MASK] and [unused...].
-        mask_id: id of [MASK].
-    """
-
+    # Bool [V]: the token continues the word before it ("##"; in byte-level BPE: no space before it).
     is_suffix: np.ndarray
+    # Whether such a token begins a word after a separator, as in byte-level BPE, where the first word of a sentence has
+    # no space before it.
     suffix_begins: bool
-    special: np.ndarray
-    real_ids: np.ndarray
-    mask_id: int
+    special: np.ndarray  # bool [V], [PAD], [CLS] and [SEP]. [UNK] and [MASK] in a text count as ordinary tokens.
+    real_ids: np.ndarray  # integers, all tokens but the special ones, [UNK], [MASK] and [unused...]
+    mask_id: int  # id of [MASK]
 
     @classmethod
-    def of(cls, tokenizer: Tokenizer) -> MaskingVocabulary:
+    def of(cls, tokenizer: Tokenizer) -> "MaskingVocabulary":
         """Make it from a tokenizer, WordPiece or byte-level BPE."""
         size = len(tokenizer.vocabulary)
         special = np.zeros(size, bool)
@@ -123,14 +111,13 @@ def num_predictions(
 ) -> np.ndarray:
     """Number of predictions for N sequences.
 
+    Returns int64 [N]. "nearest" rounds half to even, as the original does under Python 3: 10 tokens give 2 (1.5), 30
+    give 4 (4.5).
+
     Args:
         num_tokens: int64 [N], tokens, counting [CLS] and [SEP].
         num_maskable: int64 [N], tokens that may be chosen.
         rng: for `stochastic` rounding, which draws a number for each sequence.
-
-    Returns:
-        int64 [N]. "nearest" rounds half to even, as the original does under Python 3: 10 tokens give 2 (1.5), 30
-        give 4 (4.5).
     """
     if settings.rounding == "nearest":
         wanted = np.maximum(np.rint(num_tokens * settings.masked_lm_prob), 1)
@@ -162,6 +149,9 @@ def mask_tokens(
 ) -> dict[str, np.ndarray]:
     """Choose tokens and mask them: `create_masked_lm_predictions` of the original and of its successors.
 
+    ValueError: a row has more than P predictions. InputError: `random_tokens` is "real", and the vocabulary has no real
+    tokens.
+
     Args:
         input_ids: integers [N, T].
         input_mask: integers [N, T], 1 for a token and 0 for padding.
@@ -175,10 +165,6 @@ def mask_tokens(
         masked_lm_positions:  int32 [N, P], ascending, then 0.
         masked_lm_ids:        [N, P], type of `input_ids`, the original tokens at these positions, then 0.
         masked_lm_weights:    float32 [N, P], 1.0 for a prediction, then 0.0.
-
-    Raises:
-        ValueError: a row has more than P predictions.
-        InputError: `random_tokens` is "real", and the vocabulary has no real tokens.
     """
     N, T = input_ids.shape
     present = input_mask != 0

@@ -9,8 +9,6 @@ share by less than one example, the source of index k by at most k. Of weights 2
     source       b  b  a  b  a  b  b  a
 """
 
-from __future__ import annotations
-
 import itertools
 import os
 import re
@@ -31,10 +29,8 @@ _CHOICES_AT_A_TIME = 4096
 class Source(NamedTuple):
     """Examples that share a stream with others.
 
-    Attributes:
-        name: its name; "": the only source.
-        shards: shards of all passes over its documents.
-        weight: its weight beside the others', above 0; before `with_weights` its rate (`source_rates`).
+    `name`: its name; "": the only source. `shards`: shards of all passes over its documents. `weight`: its weight
+    beside the others', above 0; before `with_weights` its rate (`source_rates`).
     """
 
     name: str
@@ -89,8 +85,7 @@ def choices(weights: Sequence[float], first_example: int) -> Iterator[np.ndarray
 def parse_numbers(texts: Sequence[str], setting: str) -> dict[str, float]:
     """NAME:NUMBER of each source, as of `training.source_weights`, by name.
 
-    Raises:
-        ValueError: not of this form, a name that is none, that comes twice, or a number that is not above 0.
+    ValueError: not of this form, a name that is none, that comes twice, or a number that is not above 0.
     """
     numbers: dict[str, float] = {}
     for text in texts:
@@ -125,8 +120,7 @@ def source_rates(sizes: Mapping[str, int], power: float) -> dict[str, float]:
 def check_names(names: Sequence[str], weights: Mapping[str, float]) -> None:
     """Refuse a source without a number, and a number without a source, of `training.source_weights`.
 
-    Raises:
-        InputError: there is one; names it.
+    InputError: there is one; names it.
     """
     if weights and (wrong := sorted({*weights} - {*names}) or sorted({*names} - {*weights})):
         known = f"are {', '.join(names)}" if any(names) else "have no names: give --corpus NAME=GLOB"
@@ -137,12 +131,8 @@ def check_names(names: Sequence[str], weights: Mapping[str, float]) -> None:
 def with_weights(sources: Sequence[Source], weights: Mapping[str, float]) -> list[Source]:
     """The sources with their weights, which sum to 1.
 
-    Args:
-        weights: numbers by name (`training.source_weights`), relative to each other; empty: text is read at the rates
-            of the sources.
-
-    Raises:
-        InputError: a source without examples, without a number, or a number without source; names it.
+    `weights`: numbers by name (`training.source_weights`), relative to each other; empty: text is read at the rates of
+    the sources. InputError: a source without examples, without a number, or a number without source; names it.
     """
     check_names([source.name for source in sources], weights)
     if len(sources) > 1 and (empty := [source.name for source in sources if not source.one_pass]):

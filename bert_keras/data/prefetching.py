@@ -1,7 +1,5 @@
 """Values of an iterator computed ahead, while the consumer works on earlier ones."""
 
-from __future__ import annotations
-
 import collections
 import concurrent.futures
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ Format of a record: length (uint64), checksum of the length, data, checksum of t
 CRC-32C, rotated and offset, so that the checksum of data that contains checksums stays meaningful.
 """
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Iterable, Iterator, Mapping
 from typing import BinaryIO
@@ -35,8 +33,7 @@ def frame(record: bytes) -> bytes:
 def read_records(file: BinaryIO) -> Iterator[bytes]:
     """Records of an uncompressed TFRecord file, from its current position.
 
-    Raises:
-        ValueError: a record is truncated, or its checksum does not match; the message counts records from 0.
+    ValueError: a record is truncated, or its checksum does not match; the message counts records from 0.
     """
     number = 0
     while header := file.read(_HEADER.size):

@@ -17,8 +17,6 @@ Sources that are mixed are each a stream of their own (`bert_keras.data.mixture`
 so every backend reads the same batches.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import io
 import itertools
@@ -101,9 +99,7 @@ def records_of_files(paths: Iterable[str]) -> Iterator[Record]:
     """The records of files: one of each of `READ_AHEAD_FILES` files in turn, which are read ahead.
 
     The next file takes the place of one that has ended, in the following turn (as of `tf.data.Dataset.interleave`).
-
-    Raises:
-        InputError: a record is truncated or damaged; names its file and number.
+    InputError: a record is truncated or damaged; names its file and number.
     """
     with ThreadPoolExecutor(READ_AHEAD_FILES, "records") as threads:
         waiting = (_records_of_file(path, threads) for path in paths)
@@ -156,8 +152,7 @@ class DynamicMasking:
 class Group(NamedTuple):
     """Shards that are read and shuffled together.
 
-    Attributes:
-        skip: number of examples, in shuffled order, that were read before.
+    `skip`: number of examples, in shuffled order, that were read before.
     """
 
     paths: list[str]
@@ -168,8 +163,7 @@ class Group(NamedTuple):
 def groups_of_shards(shards: Sequence[Shard], first_example: int, seed: int) -> Iterator[Group]:
     """Endless groups from example `first_example` on: pass after pass over the documents.
 
-    Args:
-        shards: shards of all passes; at least one with records.
+    `shards`: shards of all passes; at least one with records.
     """
     passes = [[s for s in shards if s.pass_number == number] for number in sorted({s.pass_number for s in shards})]
     cycles, skip = divmod(first_example, sum(shard.records for shard in shards))
@@ -221,8 +215,9 @@ def train_batches(
 ) -> Iterator[Arrays]:
     """Endless shuffled batches, each a dict of int32/float32 [batch_size / num_workers, ...].
 
-    Every worker reads all examples and keeps its rows of each batch before parsing, so the batches do not depend on
-    the number of workers (docs/decisions/0008-every-worker-reads-the-whole-stream.md).
+    Every worker reads all examples and keeps its rows of each batch before parsing, so the batches do not depend on the
+    number of workers (docs/decisions/0008-every-worker-reads-the-whole-stream.md). InputError: a record is damaged or
+    has other features; names its file and number.
 
     Args:
         sources: examples in the same layout, which share each batch by their weights; one or more.
@@ -230,9 +225,6 @@ def train_batches(
         first_example: number of examples consumed before.
         dynamic_masking: masking for examples stored unmasked; None for examples stored masked.
         worker, num_workers: the worker whose rows are kept.
-
-    Raises:
-        InputError: a record is damaged or has other features; names its file and number.
     """
     rows = batch_size // num_workers
     weights = [source.weight for source in sources]
@@ -260,11 +252,8 @@ def eval_batches(
 ) -> Iterator[Arrays]:
     """The examples of `files` once, in order; the last batch may be smaller.
 
-    Args:
-        masked: whether they are stored masked, as held-out examples always are; otherwise there is no masked_lm_*.
-
-    Raises:
-        InputError: as of `train_batches`.
+    `masked`: whether they are stored masked, as held-out examples always are; otherwise there is no masked_lm_*.
+    InputError: as of `train_batches`.
     """
     parser, records = ExampleParser(layout.features(masked=masked)), records_of_files(files)
     while batch := list(itertools.islice(records, batch_size)):

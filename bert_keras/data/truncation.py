@@ -3,8 +3,6 @@
 Shapes: B texts or pairs.
 """
 
-from __future__ import annotations
-
 import importlib
 
 import numpy as np
@@ -25,8 +23,7 @@ def truncate_pair(length_a, length_b, budget: int):
 def head_room(room: int, truncation: str) -> int:
     """Number of tokens to keep from the head of a text that is cut to `room` tokens; the others come from its tail.
 
-    Args:
-        truncation: `head`, `tail` or `head_tail` (`bert_keras.tasks.settings.TaskSettings`).
+    `truncation`: `head`, `tail` or `head_tail` (`bert_keras.tasks.settings.TaskSettings`).
     """
     # A quarter to the nearest, halves up: the paper's 128 of 510.
     return {"head": room, "tail": 0, "head_tail": (room + 2) // 4}[truncation]

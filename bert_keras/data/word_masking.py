@@ -3,8 +3,6 @@
 Legend: N sequences, T tokens of each, M maskable tokens of all, W words of all.
 """
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np
@@ -19,28 +17,20 @@ SPAN_LENGTH_ENDS = np.cumsum([4**i * 5 ** (9 - i) for i in range(10)])
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Words:
-    """The words of N sequences, side by side.
+    """The words of N sequences, side by side."""
 
-    Attributes:
-        tokens: int64 [M], places of the maskable tokens: sequence * T + column, ascending.
-        token_splits: int64 [W + 1]; word w is tokens[token_splits[w]:token_splits[w + 1]].
-        word_splits: int64 [N + 1]; the words of sequence n are word_splits[n]:word_splits[n + 1].
-        run_ends: int64 [W]; one past the last word that follows w without a gap.
-    """
-
-    tokens: np.ndarray
-    token_splits: np.ndarray
-    word_splits: np.ndarray
-    run_ends: np.ndarray
+    tokens: np.ndarray  # int64 [M], places of the maskable tokens: sequence * T + column, ascending
+    token_splits: np.ndarray  # int64 [W + 1]; word w is tokens[token_splits[w]:token_splits[w + 1]]
+    word_splits: np.ndarray  # int64 [N + 1]; the words of sequence n are word_splits[n]:word_splits[n + 1]
+    run_ends: np.ndarray  # int64 [W]; one past the last word that follows w without a gap
 
     @classmethod
-    def find(cls, maskable: np.ndarray, continues: np.ndarray, *, join_across_gaps: bool) -> Words:
+    def find(cls, maskable: np.ndarray, continues: np.ndarray, *, join_across_gaps: bool) -> "Words":
         """Group maskable tokens into words.
 
-        Args:
-            maskable: bool [N, T]. Other tokens, such as [SEP], leave gaps.
-            continues: bool [N, T], the token continues a word ("##").
-            join_across_gaps: such a token after a gap joins the word before the gap; otherwise it begins a word.
+        `maskable`: bool [N, T]. Other tokens, such as [SEP], leave gaps. `continues`: bool [N, T], the token continues
+        a word ("##"). `join_across_gaps`: such a token after a gap joins the word before the gap; otherwise it begins a
+        word.
         """
         tokens = np.flatnonzero(maskable)
         ends = np.cumsum(maskable.sum(1))  # of the sequences, in `tokens`
@@ -66,14 +56,9 @@ def choose_words(words: Words, budgets: np.ndarray, rng: np.random.Generator, *,
     """Choose each sequence's words in random order, within its budget.
 
     Whole words (create_pretraining_data.py, `do_whole_word_mask`): a word that would exceed the budget is skipped.
-    N-grams (ALBERT): a length is drawn for each word in turn; if that many words exceed the budget, fewer are tried;
-    if one of them is already taken, all are skipped. Unlike ALBERT's, they do not cross [SEP].
-
-    Args:
-        budgets: int64 [N], maximum number of tokens.
-
-    Returns:
-        int64, the chosen tokens, as in `Words.tokens`, ascending.
+    N-grams (ALBERT): a length is drawn for each word in turn; if that many words exceed the budget, fewer are tried; if
+    one of them is already taken, all are skipped. Unlike ALBERT's, they do not cross [SEP]. `budgets`: int64 [N],
+    maximum number of tokens. Returns int64, the chosen tokens, as in `Words.tokens`, ascending.
     """
     num_words = np.diff(words.word_splits)
     total = len(words.run_ends)

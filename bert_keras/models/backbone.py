@@ -1,7 +1,5 @@
 """The BERT encoder. Shapes: B batch, T tokens, H hidden."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 
@@ -115,7 +113,6 @@ class ConfiguredModel(keras.Model):
         for layer in self.layers:
             if not layer.built:
                 layer.build((None, None, self.width))
-        self.built = True
 
     def get_config(self):
         further = {name: getattr(self, name) for name in self.arguments}

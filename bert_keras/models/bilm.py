@@ -5,8 +5,6 @@ here a token is read by those of its entry in the vocabulary, "##" too, so the i
 Shapes: B batch, T tokens, H hidden of both directions, U LSTM units, V vocabulary, n layers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import keras
@@ -82,7 +80,6 @@ class CharacterEmbeddings(keras.layers.Layer):
         self.bias = self.add_weight(name="filter_bias", shape=(self.width,), initializer="zeros")
         for layer in [layer for pair in self.highways for layer in pair] + [self.projection]:
             layer.build((None, self.width))
-        self.built = True
 
     def call(self, input_ids):
         ids = ops.reshape(input_ids, (-1,))
@@ -126,7 +123,6 @@ class _ProjectedCell(keras.layers.Layer):
         size, units = self.state_size
         self.recurrent.build((None, size))
         self.projection.build((None, units))
-        self.built = True
 
     def call(self, inputs, states, training=False):
         output, state = states
@@ -154,7 +150,6 @@ class _LSTM(keras.layers.Layer):
     def build(self, input_shape):
         self.gates.build((None, None, self.size))
         self.steps.build((None, None, self.gates.units))
-        self.built = True
 
     def call(self, x, mask, training=False):
         y = self.steps(self.gates(self.dropout(x, training=training)), mask=mask)
@@ -173,8 +168,7 @@ class BiLMBackbone(ConfiguredModel):
         `encoder_outputs` list of n float [B, T, H]: each layer's, forward and backward side by side;
         `sequence_output` float [B, T, H]: the mean of all these, the features before any weight is learned.
 
-    Raises:
-        InputError: the rows are packed. An LSTM would carry its state from one sequence into the next.
+    InputError: the rows are packed. An LSTM would carry its state from one sequence into the next.
     """
 
     has_pooler = False

@@ -8,6 +8,8 @@ import typing
 from collections.abc import Mapping
 from typing import Any, Literal
 
+from bert_keras.errors import check_settings
+
 # The parts of a pre-training model, as named in messages and `bert_config.json`.
 Part = Literal[
     "encoder", "pooler", "masked-LM head", "next-sentence head", "discriminator head", "generator", "task head"
@@ -23,9 +25,10 @@ _ORIGINAL_ACTIVATIONS: dict[HiddenAct, str] = {"gelu_tanh": "gelu", "gelu_erf": 
 _CHOICES = {"hidden_act": HiddenAct, "position_embedding": Positions, "norm_place": NormPlace, "encoder": Encoder}
 _CHOICES |= {"relative_attention": RelativeAttention}
 _POSITIVE = (
-    *("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"),
-    *("max_position_embeddings", "rotary_base", "local_rotary_base", "global_attn_every_n_layers"),
+    *("vocab_size", "hidden_size", "num_attention_heads", "intermediate_size", "max_position_embeddings"),
+    *("rotary_base", "local_rotary_base", "global_attn_every_n_layers"),
 )
+_NOT_NEGATIVE = ("num_hidden_layers", "type_vocab_size", "embedding_width")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,20 +111,16 @@ class BertConfig:
     shares_position_keys: bool = True
 
     def __post_init__(self) -> None:
-        least = dict.fromkeys(_POSITIVE, 1) | {"type_vocab_size": 0, "embedding_width": 0, "num_hidden_layers": 0}
-        for name, bound in least.items():
-            if getattr(self, name) < bound:
-                raise ValueError(f"model.{name} is {getattr(self, name)}; it must be at least {bound}")
+        check_settings("model", self, "at least 1", lambda x: x >= 1, *_POSITIVE)
+        check_settings("model", self, "at least 0", lambda x: x >= 0, *_NOT_NEGATIVE)
         if (self.encoder == "static") != (self.num_hidden_layers == 0):
             raise ValueError(
                 f"model.encoder is {self.encoder} and model.num_hidden_layers {self.num_hidden_layers}: a static one "
                 "has no layer, set both"
             )
-        if self.local_attention < 0 or self.local_attention % 2:
-            raise ValueError(f"model.local_attention is {self.local_attention}; it must be even, at least 0")
-        for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
-            if not 0.0 <= getattr(self, name) < 1.0:
-                raise ValueError(f"model.{name} is {getattr(self, name)}; it must be in [0, 1)")
+        check_settings("model", self, "even, at least 0", lambda x: x >= 0 and x % 2 == 0, "local_attention")
+        shares = ("hidden_dropout_prob", "attention_probs_dropout_prob")
+        check_settings("model", self, "in [0, 1)", lambda x: 0.0 <= x < 1.0, *shares)
         if self.hidden_size % self.num_attention_heads:
             raise ValueError(
                 f"model.hidden_size is {self.hidden_size}, not a multiple of "

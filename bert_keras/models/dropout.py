@@ -4,8 +4,6 @@ A BERT draws more random numbers than it has activations: 18 million in a step o
 a CPU they take 13 % of its time with Philox, more with Threefry (JAX).
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from typing import Any

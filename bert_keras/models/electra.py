@@ -5,8 +5,6 @@ Citations name files of google-research/electra.
 Shapes: B batch, T tokens, P predictions, H hidden, E width of the embeddings, V vocabulary.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Literal
 
@@ -16,7 +14,7 @@ from keras import ops
 from bert_keras.models.backbone import SEEDS_PER_LAYER, BertBackbone, ConfiguredModel
 from bert_keras.models.config import BertConfig
 from bert_keras.models.dropout import GlorotUniform, random_bits
-from bert_keras.models.layers import BertEmbeddings, Dense, activation, initializer
+from bert_keras.models.layers import BertEmbeddings, Dense, activation, dense
 from bert_keras.models.pretraining_heads import MaskedLanguageModel, MaskedLMHead
 
 
@@ -61,10 +59,7 @@ class ElectraConfig:
             return deep
         hidden = round(self.discriminator.hidden_size * self.generator_size)
         return dataclasses.replace(
-            deep,
-            hidden_size=hidden,
-            num_attention_heads=max(1, hidden // 64),
-            intermediate_size=4 * hidden,
+            deep, hidden_size=hidden, num_attention_heads=max(1, hidden // 64), intermediate_size=4 * hidden
         )
 
     @property
@@ -136,17 +131,11 @@ class ElectraDiscriminator(_ElectraModel):
         embeddings = embeddings or BertEmbeddings(config.embeddings, seed, name="embeddings")
         self.backbone = BertBackbone(shape, seed, False, embeddings, name="electra")
         head_seed = seed + SEEDS_PER_LAYER * (shape.num_hidden_layers + 1)
-        self.head_dense = Dense(
-            shape.hidden_size,
-            activation=activation(shape),
-            kernel_initializer=initializer(shape, head_seed),
-            name="discriminator_predictions_dense",
-        )
+        name = "discriminator_predictions_dense"
+        self.head_dense = dense(shape, shape.hidden_size, head_seed, name, activation(shape))
         # Glorot's uniform, as in the original's code.
         self.head_output = Dense(
-            1,
-            kernel_initializer=GlorotUniform(head_seed + 1),
-            name="discriminator_predictions_output",
+            1, kernel_initializer=GlorotUniform(head_seed + 1), name="discriminator_predictions_output"
         )
 
     def call(self, inputs, training=False):
@@ -210,10 +199,8 @@ def put(inputs, ids):
     """Write `ids` int [B, P] to the masked positions of the input: int32 [B, T].
 
     A position that occurs more than once gets the mean, rounded down, as in the original, which draws positions with
-    replacement (pretrain/pretrain_helpers.py, `scatter_update`). Padding, of weight 0, writes nothing.
-
-    Args:
-        inputs: dict with `input_ids` int [B, T], `masked_lm_positions` int [B, P] and `masked_lm_weights` float [B, P].
+    replacement (pretrain/pretrain_helpers.py, `scatter_update`). Padding, of weight 0, writes nothing. `inputs`: dict
+    with `input_ids` int [B, T], `masked_lm_positions` int [B, P] and `masked_lm_weights` float [B, P].
     """
     input_ids = ops.cast(inputs["input_ids"], "int32")
     index = ops.arange(ops.shape(input_ids)[1], dtype="int32")

@@ -1,7 +1,5 @@
 """Ensembles of task models. Shapes: B batch, T tokens."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import keras
@@ -13,18 +11,13 @@ from bert_keras.models.layers import MASKED_SCORE
 class Ensemble(keras.Model):
     """An ensemble of task models of one type.
 
-    Call with the inputs of its models -> the float32 mean of their outputs: logits, or the numbers of a regression.
-    For spans, `start_logits` and `end_logits` float [B, T] are the logarithm of the mean probabilities, without
-    padding.
-
-    Args:
-        models: built models.
+    Call with the inputs of its models -> the float32 mean of their outputs: logits, or the numbers of a regression. For
+    spans, `start_logits` and `end_logits` float [B, T] are the logarithm of the mean probabilities, without padding.
+    `models`: built models.
     """
 
     def __init__(self, models: Sequence[keras.Model], **kwargs):
         super().__init__(**kwargs)
-        if not models:
-            raise ValueError("an ensemble needs at least one model")
         self.models = list(models)
         self.built = True
 

@@ -3,8 +3,6 @@
 Shapes: B batch, T tokens, H hidden.
 """
 
-from __future__ import annotations
-
 import keras
 from keras import ops
 
@@ -36,7 +34,6 @@ class LayerMix(keras.layers.Layer):
             self.layer_scores = self.add_weight(name="layer_scores", shape=(self.count,), initializer="zeros")
         if self.mix == "scalar_mix":
             self.gamma = self.add_weight(name="gamma", shape=(), initializer="ones")
-        self.built = True
 
     def call(self, layers):
         chosen = layers[-self.count :]
@@ -53,11 +50,8 @@ class FeatureReader(keras.layers.Layer):
     """Chosen layers of an encoder, without gradients, and two BiLSTM layers on them, as in the paper's section 5.3.
 
     Padding is masked for the LSTMs. Call: the encoder's outputs, `input_mask` int [B, T] -> float [B, T, 2 units].
-
-    Args:
-        features: input of the BiLSTM: a layer, by name (`SINGLE_LAYERS`) or number, or one of `MIXES`; the paper's
-            best is `concat_last_four`, ELMo's `scalar_mix`.
-        units: width of each direction; 768 in the paper.
+    `features`: input of the BiLSTM: a layer, by name (`SINGLE_LAYERS`) or number, or one of `MIXES`; the paper's best
+    is `concat_last_four`, ELMo's `scalar_mix`. `units`: width of each direction; 768 in the paper.
     """
 
     def __init__(self, config: BertConfig, features: str, units: int, seed: int, **kwargs):
@@ -67,14 +61,13 @@ class FeatureReader(keras.layers.Layer):
         if self.layer is None:
             self.layer_mix = LayerMix(features, config.num_hidden_layers, name="layer_mix")
         self.width, self.units = config.hidden_size * (4 if features == "concat_last_four" else 1), units
-        self.lstms = [_bilstm(units, seed + 4 * index, f"bilstm_{index}") for index in range(2)]
+        self.lstms = [bilstm(units, seed + 4 * index, f"bilstm_{index}") for index in range(2)]
 
     def build(self, input_shape):
         if self.layer_mix is not None:
             self.layer_mix.build(None)
         self.lstms[0].build((None, None, self.width))
         self.lstms[1].build((None, None, 2 * self.units))
-        self.built = True
 
     def call(self, outputs, input_mask, training=False):
         x = self.features(outputs)
@@ -102,7 +95,9 @@ def _layer_number(features: str, num_layers: int) -> int:
     return number if number >= 0 else num_layers + 1 + number
 
 
-def _bilstm(units: int, seed: int, name: str) -> keras.layers.Bidirectional:
+def bilstm(units: int, seed: int, name: str) -> keras.layers.Bidirectional:
+    """An LSTM of so many units in each direction: float [B, T, H] -> float [B, T, 2 units]."""
+
     def lstm(seed: int, **kwargs) -> keras.layers.LSTM:
         return keras.layers.LSTM(
             units,

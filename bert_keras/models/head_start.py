@@ -6,8 +6,6 @@ A drawn model spends its first steps on two things that need not be learned: how
 positions are next to each other. Nothing else is changed: the architecture is the same, and all of it is learned on.
 """
 
-from __future__ import annotations
-
 import keras
 import numpy as np
 
@@ -69,9 +67,8 @@ def _read_neighbours(backbone: BertBackbone) -> None:
 def _sinusoids(backbone: BertBackbone) -> tuple[np.ndarray, float]:
     """Make the position table: cosine and sine of each frequency in the first quarter of the dimensions.
 
-    Returns:
-        The frequencies that the first layer gets, in the order of its first dimensions (E / 8 of them, at most H / 8),
-        and the amplitude of their sinusoids there.
+    Returns the frequencies that the first layer gets, in the order of its first dimensions (E / 8 of them, at most H /
+    8), and the amplitude of their sinusoids there.
     """
     embeddings, width = backbone.embeddings, backbone.embedding_size
     pairs = max(1, width // 8)
@@ -101,9 +98,8 @@ def _sinusoids(backbone: BertBackbone) -> tuple[np.ndarray, float]:
 def _pass_on(project: keras.layers.Dense, passed: np.ndarray, sinusoids: int) -> None:
     """Let a projection [E, H] copy the cosines and sines of some frequencies to its first outputs.
 
-    Args:
-        passed: indices of the frequencies.
-        sinusoids: number of the first inputs that are cosines and sines; the others give the other outputs.
+    `passed`: indices of the frequencies. `sinusoids`: number of the first inputs that are cosines and sines; the others
+    give the other outputs.
     """
     kernel, columns = np.array(project.kernel), 2 * len(passed)
     kernel[:sinusoids] = kernel[:, :columns] = 0.0

@@ -3,8 +3,6 @@
 Shapes: B batch, T tokens, P predictions, H hidden, A heads, D = H / A, V vocabulary.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import keras
@@ -42,6 +40,11 @@ class Dense(keras.layers.Dense):
     def call(self, inputs, training=None):
         x = ops.matmul(inputs, self.kernel)
         return self.activation(add_bias(self, x, self.bias) if self.use_bias else x)
+
+
+def dense(config: BertConfig, units: int, seed: int, name: str, function=None, use_bias: bool = True) -> Dense:
+    """A dense layer with BERT's initial weights."""
+    return Dense(units, function, use_bias, kernel_initializer=initializer(config, seed), name=name)
 
 
 def gelu(x):
@@ -113,7 +116,6 @@ class BertEmbeddings(keras.layers.Layer):
         if self.config.type_vocab_size:
             self.token_type_embeddings.build(None)
         self.layer_norm.build((None, None, self.config.hidden_size))
-        self.built = True
 
     def call(self, input_ids, segment_ids, position_ids=None, training=False):
         x = self.word_embeddings(input_ids)
@@ -161,13 +163,11 @@ class SelfAttention(keras.layers.Layer):
 
     Call: `x` float [B, T, H], `score_bias` float [B, 1, 1 or T, T] (0, or `MASKED_SCORE` at a key hidden from the
     query: padding, another sequence of the row), `positions` a `rotary_table`, what `RelativePositions` returns, or
-    None -> float [B, T, H]. Padded queries are computed too. A `score_bias` [B, 1, blocks, size, 3 size] has the
-    keys of `in_blocks`: the others are not read.
-    Where `has_kernel` and nothing drops out, it may be lengths, int32 [B]: the keys from there on are hidden.
-
-    Attributes:
-        is_fused: if set before `build`, the layer has one kernel and one bias for query, key and value, as `fuse` gives
-            them, and what `fuse_positions` computes. For serving; a fused layer cannot be trained.
+    None -> float [B, T, H]. Padded queries are computed too. A `score_bias` [B, 1, blocks, size, 3 size] has the keys
+    of `in_blocks`: the others are not read. Where `has_kernel` and nothing drops out, it may be lengths, int32 [B]: the
+    keys from there on are hidden. `is_fused`: if set before `build`, the layer has one kernel and one bias for query,
+    key and value, as `fuse` gives them, and what `fuse_positions` computes. For serving; a fused layer cannot be
+    trained.
     """
 
     is_fused = False
@@ -176,20 +176,18 @@ class SelfAttention(keras.layers.Layer):
         super().__init__(**kwargs)
         self.config, self.seed = config, seed
 
-        def dense(seed: int, name: str) -> keras.layers.Dense:
-            return Dense(
-                config.hidden_size, use_bias=config.use_bias, kernel_initializer=initializer(config, seed), name=name
-            )
+        def projection(seed: int, name: str) -> Dense:
+            return dense(config, config.hidden_size, seed, name, use_bias=config.use_bias)
 
-        self.query, self.key = dense(seed, "query"), dense(seed + 1, "key")
-        self.value, self.output_dense = dense(seed + 2, "value"), dense(seed + 3, "output")
+        self.query, self.key = projection(seed, "query"), projection(seed + 1, "key")
+        self.value, self.output_dense = projection(seed + 2, "value"), projection(seed + 3, "output")
         self.dropout = Dropout(config.attention_probs_dropout_prob, seed=seed + 4)
         self.is_disentangled = config.relative_attention == "disentangled"
         if self.is_disentangled:
             self.position_dropout = Dropout(config.hidden_dropout_prob, seed=seed + 9)
             shares = config.shares_position_keys
-            self.position_query = self.query if shares else dense(seed + 10, "position_query")
-            self.position_key = self.key if shares else dense(seed + 11, "position_key")
+            self.position_query = self.query if shares else projection(seed + 10, "position_query")
+            self.position_key = self.key if shares else projection(seed + 11, "position_key")
 
     def build(self, input_shape):
         hidden = self.config.hidden_size
@@ -204,11 +202,10 @@ class SelfAttention(keras.layers.Layer):
             layers = [self.query, self.key, self.value, self.output_dense]
             if self.is_disentangled and not self.config.shares_position_keys:
                 layers += [self.position_query, self.position_key]
-        for dense in layers:
-            dense.build((None, None, hidden))
-        self.built = True
+        for layer in layers:
+            layer.build((None, None, hidden))
 
-    def fuse(self, trained: SelfAttention) -> None:
+    def fuse(self, trained: "SelfAttention") -> None:
         """Sets the weights of this fused layer to those of `trained`, which is not fused."""
         parts = (trained.query, trained.key, trained.value)
         # Rounding before scaling, as in a call in bfloat16.
@@ -217,7 +214,7 @@ class SelfAttention(keras.layers.Layer):
         if self.config.use_bias:
             self.bias.assign(self._side_by_side(*(ops.cast(dense.bias, self.bias.dtype) for dense in parts)))
 
-    def fuse_positions(self, trained: SelfAttention, positions) -> None:
+    def fuse_positions(self, trained: "SelfAttention", positions) -> None:
         """Sets what the table of distances, `positions` [R, H], is multiplied with in each call of a fused layer."""
         self.positions.assign(trained._of_positions(positions))
 
@@ -281,9 +278,8 @@ class EncoderLayer(keras.layers.Layer):
     Call: `x` float [B, T, H], `score_bias` float [B, 1, 1 or T, T], `positions` as in `SelfAttention`
     -> float [B, T, H].
 
-    Args:
-        is_first: the layer follows the embeddings, which are normalised: pre-norm attention is then without
-            (but for shared layers).
+    `is_first`: the layer follows the embeddings, which are normalised: pre-norm attention is then without (but for
+    shared layers).
     """
 
     def __init__(self, config: BertConfig, seed: int = 0, is_first: bool = False, **kwargs):
@@ -295,19 +291,10 @@ class EncoderLayer(keras.layers.Layer):
         if is_first and config.norm_place == "pre" and not config.shared_layers:
             self.attention_layer_norm = keras.layers.Identity()
         self.activation = activation(config)
-        self.intermediate = Dense(
-            config.intermediate_size * (2 if config.gated_feed_forward else 1),
-            activation=None if config.gated_feed_forward else self.activation,
-            use_bias=config.use_bias,
-            kernel_initializer=initializer(config, seed + 6),
-            name="intermediate",
-        )
-        self.output_dense = Dense(
-            config.hidden_size,
-            use_bias=config.use_bias,
-            kernel_initializer=initializer(config, seed + 7),
-            name="output",
-        )
+        is_gated, width = config.gated_feed_forward, config.intermediate_size
+        width, function = (2 * width, None) if is_gated else (width, self.activation)
+        self.intermediate = dense(config, width, seed + 6, "intermediate", function, config.use_bias)
+        self.output_dense = dense(config, config.hidden_size, seed + 7, "output", use_bias=config.use_bias)
         self.output_dropout = Dropout(config.hidden_dropout_prob, seed=seed + 8)
         self.output_layer_norm = layer_norm(config, "output_layer_norm")
 
@@ -318,7 +305,6 @@ class EncoderLayer(keras.layers.Layer):
         self.intermediate.build(hidden)
         self.output_dense.build((None, None, self.config.intermediate_size))
         self.output_layer_norm.build(hidden)
-        self.built = True
 
     def call(self, x, score_bias, positions=None, training=False):
         def attend(x):

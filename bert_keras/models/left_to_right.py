@@ -3,15 +3,13 @@
 Shapes: B batch, T tokens, H hidden, V vocabulary.
 """
 
-from __future__ import annotations
-
 import keras
 from keras import ops
 
 from bert_keras.models.backbone import SEEDS_PER_LAYER, BertBackbone, ConfiguredModel
 from bert_keras.models.config import BertConfig
-from bert_keras.models.dropout import GlorotUniform, Orthogonal
 from bert_keras.models.electra import put
+from bert_keras.models.feature_based import bilstm
 from bert_keras.models.pretraining_heads import BertForPreTraining, MaskedLMHead
 
 
@@ -20,10 +18,8 @@ class LeftToRightLM(ConfiguredModel):
     """A causal BERT with the masked-LM head at every token, which predicts the next token; no NSP.
 
     Call with the backbone's inputs. Returns the backbone's outputs and `lm_logits` float [B, T, V]: those at t predict
-    the token at t + 1 (`bert_keras.objectives.next_token`).
-
-    Raises:
-        ValueError: `config.causal` is False: a token would see its target.
+    the token at t + 1 (`bert_keras.objectives.next_token`). ValueError: `config.causal` is False: a token would see its
+    target.
     """
 
     def __init__(self, config: BertConfig, seed: int = 0, **kwargs):
@@ -75,47 +71,23 @@ def text_of_odd_rows(batch):
     return {**rows, "input_ids": put(rows, rows["masked_lm_ids"])}
 
 
-@keras.saving.register_keras_serializable("bert_keras")
 class BiLSTM(keras.layers.Layer):
     """A bidirectional LSTM on a left-to-right encoder for fine-tuning, so that every token sees both sides.
 
     Call: `sequence_output` float [B, T, H], `input_mask` int [B, T], its padding on the right -> float [B, T, H], which
-    replaces `sequence_output`; 0 at padding. The paper gives no size: each direction has H / 2 units, so that the
-    heads of fine-tuning fit.
-
-    Args:
-        hidden_size: H, even.
-
-    Raises:
-        ValueError: H is odd.
+    replaces `sequence_output`; 0 at padding. The paper gives no size: each direction has H / 2 units, so that the heads
+    of fine-tuning fit. `hidden_size`: H, even. ValueError: H is odd.
     """
 
     def __init__(self, hidden_size: int, seed: int = 0, **kwargs):
         super().__init__(**kwargs)
         if hidden_size % 2:
             raise ValueError(f"hidden_size is {hidden_size}; it must be even, each direction has half of it")
-        self.hidden_size, self.seed = hidden_size, seed
-
-        def direction(seed: int, go_backwards: bool) -> keras.layers.LSTM:
-            return keras.layers.LSTM(
-                hidden_size // 2,
-                return_sequences=True,
-                go_backwards=go_backwards,
-                kernel_initializer=GlorotUniform(seed),
-                recurrent_initializer=Orthogonal(seed + 1),
-            )
-
-        self.lstm = keras.layers.Bidirectional(
-            direction(seed, False), backward_layer=direction(seed + 2, True), name="lstm"
-        )
+        self.hidden_size, self.lstm = hidden_size, bilstm(hidden_size // 2, seed, "lstm")
 
     def build(self, input_shape):
         self.lstm.build((None, None, self.hidden_size))
-        self.built = True
 
     def call(self, sequence_output, input_mask):
         output = self.lstm(sequence_output, mask=ops.cast(input_mask, "bool"))
         return output * ops.cast(input_mask, output.dtype)[:, :, None]
-
-    def get_config(self):
-        return {**super().get_config(), "hidden_size": self.hidden_size, "seed": self.seed}

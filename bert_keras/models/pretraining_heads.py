@@ -1,13 +1,11 @@
 """The pre-training heads on the encoder. Shapes: B batch, T tokens, P predictions, H hidden, V vocabulary."""
 
-from __future__ import annotations
-
 import keras
 from keras import ops
 
 from bert_keras.models.backbone import SEEDS_PER_LAYER, BertBackbone, ConfiguredModel
 from bert_keras.models.config import BertConfig
-from bert_keras.models.layers import Dense, activation, add_bias, initializer, layer_norm
+from bert_keras.models.layers import activation, add_bias, dense, layer_norm
 
 
 class MaskedLMHead(keras.layers.Layer):
@@ -22,20 +20,14 @@ class MaskedLMHead(keras.layers.Layer):
     def __init__(self, config: BertConfig, seed: int = 0, **kwargs):
         super().__init__(**kwargs)
         self.config, self.seed = config, seed
-        self.dense = Dense(
-            config.of_width().hidden_size,
-            activation=activation(config),
-            use_bias=config.use_bias,
-            kernel_initializer=initializer(config, seed),
-            name="transform",
-        )
+        width = config.of_width().hidden_size
+        self.dense = dense(config, width, seed, "transform", activation(config), config.use_bias)
         self.layer_norm = layer_norm(config, "layer_norm")
 
     def build(self, input_shape):
         self.dense.build(input_shape)
         self.layer_norm.build((None, None, self.dense.units))
         self.output_bias = self.add_weight(name="output_bias", shape=(self.config.vocab_size,), initializer="zeros")
-        self.built = True
 
     def call(self, sequence_output, positions, word_embeddings):
         if positions is not None:
@@ -80,7 +72,7 @@ class BertForPreTraining(MaskedLanguageModel):
 
     def __init__(self, config: BertConfig, seed: int = 0, **kwargs):
         super().__init__(config, seed, **kwargs)
-        self.nsp_head = Dense(2, kernel_initializer=initializer(config, self.head_seed + 1), name="seq_relationship")
+        self.nsp_head = dense(config, 2, self.head_seed + 1, "seq_relationship")
 
     def call(self, inputs, training=False):
         outputs = super().call(inputs, training=training)

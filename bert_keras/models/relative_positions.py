@@ -6,8 +6,6 @@ Scores are computed for the 2 T - 1 distances of a row and then shifted into [T,
 gradient, are many times slower than a product.
 """
 
-from __future__ import annotations
-
 import keras
 import numpy as np
 from keras import ops
@@ -69,9 +67,7 @@ def by_key(x):
 def distance_scores(config: BertConfig, query, key, queries, keys):
     """Scores of each query with its distance to the key, and of each key with the query's to it: [B, A, T, T].
 
-    Args:
-        query, key: float [B, A, T, D].
-        queries, keys: of the table of distances, float [R, H].
+    `query`, `key`: float [B, A, T, D]. `queries`, `keys`: of the table of distances, float [R, H].
     """
     rows = buckets(config, ops.shape(query)[2])
 
@@ -103,7 +99,6 @@ class RelativePositions(keras.layers.Layer):
         self.embeddings = self.add_weight(name="embeddings", shape=(config.distance_rows, width), initializer=draw)
         if self.layer_norm is not None:
             self.layer_norm.build((None, None, width))
-        self.built = True
 
     def call(self, input_ids):
         table = ops.cast(self.embeddings, self.compute_dtype)

@@ -5,8 +5,6 @@ prediction. Position tables have 514 rows in fairseq's and Hugging Face's files:
 padding, row 0 is unused. Here positions start at 0, and the table has the 512 rows that are used.
 """
 
-from __future__ import annotations
-
 import keras
 
 from bert_keras.models.pretraining_heads import MaskedLanguageModel

@@ -3,15 +3,13 @@
 Shapes: B batch, T tokens, P predictions, H hidden, V vocabulary.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import keras
 from keras import ops
 
 from bert_keras.models.config import BertConfig
-from bert_keras.models.layers import Dense, activation, add_bias, initializer, layer_norm
+from bert_keras.models.layers import activation, add_bias, dense, initializer, layer_norm
 from bert_keras.models.pretraining_heads import MaskedLanguageModel
 
 # Width of the embedding of a token's place in its span.
@@ -19,19 +17,13 @@ POSITION_EMBEDDING_SIZE = 200
 
 
 class SpanBoundaries(NamedTuple):
-    """The boundaries of each masked token's span, and the token's place in it.
+    """The boundaries of each masked token's span, and the token's place in it."""
 
-    Attributes:
-        left: int [B, P], the position before the span.
-        right: int [B, P], the position after it.
-        places: int [B, P], from 0 to `max_pair_targets` - 1.
-        weights: float32 [B, P], `masked_lm_weights`, or 0.0 for tokens not predicted, whose other values are only
-            guaranteed to be in range.
-    """
-
-    left: Any
-    right: Any
-    places: Any
+    left: Any  # int [B, P], the position before the span
+    right: Any  # int [B, P], the position after it
+    places: Any  # int [B, P], from 0 to `max_pair_targets` - 1
+    # float32 [B, P], `masked_lm_weights`, or 0.0 for tokens not predicted, whose other values are only guaranteed to be
+    # in range.
     weights: Any
 
 
@@ -39,12 +31,10 @@ def span_boundaries(inputs, max_pair_targets: int) -> SpanBoundaries:
     """The spans of a batch, from its masked positions.
 
     Only the first `max_pair_targets` tokens of a span are predicted, and only if both boundaries are tokens of the
-    text: the original masks a text before adding [CLS] and [SEP], so these are never boundaries.
-
-    Args:
-        inputs: dict with `masked_lm_positions` int [B, P], ascending where `masked_lm_weights` float [B, P] is above 0;
-            `input_mask` int [B, T] and, for packed rows, `sequence_ids` int [B, T].
-        max_pair_targets: 20 by default in the original, 15 in its released models.
+    text: the original masks a text before adding [CLS] and [SEP], so these are never boundaries. `inputs`: dict with
+    `masked_lm_positions` int [B, P], ascending where `masked_lm_weights` float [B, P] is above 0; `input_mask` int [B,
+    T] and, for packed rows, `sequence_ids` int [B, T]. `max_pair_targets`: 20 by default in the original, 15 in its
+    released models.
     """
     positions = ops.cast(inputs["masked_lm_positions"], "int32")
     weights = ops.cast(inputs["masked_lm_weights"], "float32")
@@ -101,12 +91,7 @@ class SpanBoundaryHead(keras.layers.Layer):
             name="position_embeddings",
         )
         self.dense = [
-            Dense(
-                width,
-                activation=activation(config),
-                kernel_initializer=initializer(config, seed + index),
-                name=f"transform_{index}",
-            )
+            dense(config, width, seed + index, f"transform_{index}", activation(config))
             for index, width in ((1, config.hidden_size), (2, config.of_width().hidden_size))
         ]
         self.layer_norms = [layer_norm(config, f"layer_norm_{index}") for index in (1, 2)]
@@ -115,18 +100,17 @@ class SpanBoundaryHead(keras.layers.Layer):
         hidden = self.config.hidden_size
         self.position_embeddings.build(None)
         widths = (2 * hidden + POSITION_EMBEDDING_SIZE, hidden)
-        for dense, norm, width in zip(self.dense, self.layer_norms, widths, strict=True):
-            dense.build((None, None, width))
-            norm.build((None, None, dense.units))
+        for layer, norm, width in zip(self.dense, self.layer_norms, widths, strict=True):
+            layer.build((None, None, width))
+            norm.build((None, None, layer.units))
         self.output_bias = self.add_weight(name="output_bias", shape=(self.config.vocab_size,), initializer="zeros")
-        self.built = True
 
     def call(self, sequence_output, boundaries: SpanBoundaries, word_embeddings):
         left = ops.take_along_axis(sequence_output, boundaries.left[:, :, None], axis=1)
         right = ops.take_along_axis(sequence_output, boundaries.right[:, :, None], axis=1)
         x = ops.concatenate([left, right, self.position_embeddings(boundaries.places)], axis=-1)  # [B, P, 2 H + 200]
-        for dense, norm in zip(self.dense, self.layer_norms, strict=True):
-            x = norm(dense(x))
+        for layer, norm in zip(self.dense, self.layer_norms, strict=True):
+            x = norm(layer(x))
         logits = ops.matmul(x, ops.transpose(ops.cast(word_embeddings, x.dtype)))
         return add_bias(self, logits, self.output_bias)
 
@@ -141,9 +125,8 @@ class SpanBertForPreTraining(MaskedLanguageModel):
             boundaries;
         `sbo_weights` float32 [B, P]: 0 for tokens not predicted from the boundaries.
 
-    Args:
-        max_pair_targets: maximum number of tokens of a span predicted from its boundaries; 15 in the released models.
-        seed: seed of the initial weights and of dropout.
+    `max_pair_targets`: maximum number of tokens of a span predicted from its boundaries; 15 in the released models.
+    `seed`: seed of the initial weights and of dropout.
     """
 
     arguments = ("max_pair_targets",)

@@ -4,8 +4,6 @@ All weights are trained, except an unused pooler. Logits have the compute dtype.
 Shapes: B batch, T tokens, C choices, H hidden.
 """
 
-from __future__ import annotations
-
 import functools
 
 import keras
@@ -16,7 +14,7 @@ from bert_keras.models.bilm import BiLMBackbone
 from bert_keras.models.config import BertConfig
 from bert_keras.models.dropout import Dropout
 from bert_keras.models.feature_based import FeatureReader
-from bert_keras.models.layers import MASKED_SCORE, Dense, initializer
+from bert_keras.models.layers import MASKED_SCORE, dense
 from bert_keras.models.left_to_right import BiLSTM
 
 # Before the output layer; run_classifier.py hard-codes keep_prob=0.9, independent of the configuration.
@@ -69,13 +67,11 @@ class _TaskModel(ConfiguredModel):
         self.backbone.trainable = not self.features
         head_seed = seed + SEEDS_PER_LAYER * (config.num_hidden_layers + 1)
         self.dropout = Dropout(CLASSIFIER_DROPOUT, seed=head_seed + 1)
-        self.classifier = Dense(
-            outputs, use_bias=self.has_bias, kernel_initializer=initializer(config, head_seed), name="classifier"
-        )
+        self.classifier = dense(config, outputs, head_seed, "classifier", use_bias=self.has_bias)
         self.bilstm = BiLSTM(config.hidden_size, head_seed + 2, name="bilstm") if has_bilstm else None
-        self.reader = (
-            FeatureReader(config, self.features, lstm_units, head_seed + 6, name="reader") if self.features else None
-        )
+        self.reader = None
+        if self.features:
+            self.reader = FeatureReader(config, self.features, lstm_units, head_seed + 6, name="reader")
         if not self.reads_pooler and not self.pools_tokens:
             # It has no gradient, and Keras would warn at every start.
             self.backbone.pooler.trainable = False
@@ -93,9 +89,10 @@ class _TaskModel(ConfiguredModel):
         outputs = self.backbone(inputs, training=training)
         pooled = outputs["pooled_output"]
         if self.bilstm is not None:
-            pooled = self.backbone.pooler(
-                self._ends(self.bilstm(outputs["sequence_output"], inputs["input_mask"]), inputs)
-            )
+            forward, backward = ops.split(self.bilstm(outputs["sequence_output"], inputs["input_mask"]), 2, axis=-1)
+            last = ops.maximum(ops.sum(ops.cast(inputs["input_mask"], "int32"), axis=1) - 1, 0)
+            ends = [ops.take_along_axis(forward, last[:, None, None], axis=1)[:, 0], backward[:, 0]]
+            pooled = self.backbone.pooler(ops.concatenate(ends, axis=-1))
         elif self.drops_encoder_output and training:
             first = outputs["sequence_output"][:, 0]
             # One draw for both: a second call would draw the same numbers as the next step's first call.
@@ -111,14 +108,6 @@ class _TaskModel(ConfiguredModel):
         sequence = self.backbone(inputs, training=training)["sequence_output"]
         sequence = sequence if self.bilstm is None else self.bilstm(sequence, inputs["input_mask"])
         return self.backbone.pooler(sequence) if self.pools_tokens else sequence
-
-    def _ends(self, sequence, inputs):
-        """The last output of each direction of a BiLSTM: [B, T, H] -> [B, H]."""
-        forward, backward = ops.split(sequence, 2, axis=-1)
-        last = ops.maximum(ops.sum(ops.cast(inputs["input_mask"], "int32"), axis=1) - 1, 0)
-        return ops.concatenate(
-            [ops.take_along_axis(forward, last[:, None, None], axis=1)[:, 0], backward[:, 0]], axis=-1
-        )
 
     @property
     def has_bilstm(self) -> bool:

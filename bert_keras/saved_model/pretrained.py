@@ -17,8 +17,6 @@ without it there is no `pooled_output`. No signature reads the untrained parts o
 untrained, there is no evaluate.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import os
 from collections.abc import Callable, Collection, Mapping
@@ -78,11 +76,9 @@ _WARMUP_INPUTS = {
 class ServedBert(tf.Module):
     """A pre-trained model with its tokenizer in the graph, from raw text to answers.
 
-    Args:
-        model: result of `served_copy`, for a model of `bert_keras.objectives.registry`.
-        layout: layout of its training examples, which `evaluate` reads; T is its `max_seq_length`; longer texts are
-            truncated at the end.
-        unigram: result of `bert_keras.objectives.unigram.unigram_model`; None: unknown.
+    `model`: result of `served_copy`, for a model of `bert_keras.objectives.registry`. `layout`: layout of its training
+    examples, which `evaluate` reads; T is its `max_seq_length`; longer texts are truncated at the end. `unigram`:
+    result of `bert_keras.objectives.unigram.unigram_model`; None: unknown.
     """
 
     def __init__(
@@ -206,6 +202,7 @@ def export_saved_model(
     The weights are written as a `BertForPreTraining`: the encoder, and the head as the masked-LM head (for SpanBERT
     without the span boundary head); a biLM's are its own. For ELECTRA they are an `ElectraDiscriminator`'s, with an
     `ElectraGenerator`'s in a file of its own, each with whole embeddings; `bert_config.json` has the sizes, too.
+    StageError: the graph holds an op that TensorFlow Serving cannot run (`bert_keras.saved_model.servable_ops`).
 
     Args:
         model: a model of `bert_keras.objectives.registry`, or an ELECTRA's discriminator alone.
@@ -214,9 +211,6 @@ def export_saved_model(
         untrained: as in `ServedBert`, listed in `bert_config.json`; None: the parts that the objective does not train.
         record: further fields of `bert_config.json`: the model's family, which by default is that of its class and
             tokenizer, and where its weights began.
-
-    Raises:
-        StageError: the graph holds an op that TensorFlow Serving cannot run (`bert_keras.saved_model.servable_ops`).
     """
     export = export or ExportSettings()
     served = served_copy(model, export.precision)
@@ -233,11 +227,8 @@ def export_saved_model(
     # `signatures` makes the first one the default.
     default = requests[next(name for name in signatures if name != "serving_default")]
     write_warmup_requests(directory, signatures, [("serving_default", default), *requests.items()])
-    extra = {
-        **_config_fields(model, tokenizer, untrained, layout),
-        **embedding_fields(export.embedding),
-        **(record or {}),
-    }
+    extra = _config_fields(model, tokenizer, untrained, layout)
+    extra |= embedding_fields(export.embedding) | dict(record or {})
     config = getattr(model.config, "discriminator", model.config).to_json(**extra)
     write_model_files(directory, _for_fine_tuning(model), config, tokenizer)
     if isinstance(model, ElectraForPreTraining) and "generator" not in untrained:

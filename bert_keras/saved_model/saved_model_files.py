@@ -1,7 +1,5 @@
 """Files beside an exported SavedModel: warm-up requests, weights, configuration, vocabulary."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -78,10 +76,7 @@ def write_warmup_requests(
     """Write the requests that TensorFlow Serving replays before a version of the SavedModel takes traffic.
 
     Each has the answer of the model in memory, which `components.serving_validator` compares with a server's;
-    TensorFlow Serving ignores it.
-
-    Args:
-        requests: requests, with inputs in the order of the signatures' arguments.
+    TensorFlow Serving ignores it. `requests`: requests, with inputs in the order of the signatures' arguments.
     """
     from tensorflow_serving.apis import prediction_log_pb2
 

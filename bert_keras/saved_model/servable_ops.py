@@ -12,8 +12,6 @@ older, though: 2.10 had no FastBertNormalize (tensorflow/serving#2064), and 2.18
 no TFText>RoundRobinTrim (tensorflow/serving#2267, #4057).
 """
 
-from __future__ import annotations
-
 import posixpath
 from collections.abc import Callable, Mapping
 
@@ -35,15 +33,10 @@ _OLD_OPS = (
     "WhitespaceTokenizeWithOffsets WordpieceTokenizeWithOffsets"
 )
 TEXT_OPS = frozenset(_OLD_OPS.split())
-_PYTHON, _CUDNN = "calls Python, which a model server does not run", "runs only on NVIDIA's cuDNN"
 # TensorFlow's own ops that are linked but do not work in a server.
 UNSERVABLE_OPS = {
-    "PyFunc": _PYTHON,
-    "PyFuncStateless": _PYTHON,
-    "EagerPyFunc": _PYTHON,
-    "CudnnRNN": _CUDNN,
-    "CudnnRNNV2": _CUDNN,
-    "CudnnRNNV3": _CUDNN,
+    **dict.fromkeys(("PyFunc", "PyFuncStateless", "EagerPyFunc"), "calls Python, which a model server does not run"),
+    **dict.fromkeys(("CudnnRNN", "CudnnRNNV2", "CudnnRNNV3"), "runs only on NVIDIA's cuDNN"),
 }
 _MAX_REPORTED = 3
 
@@ -51,8 +44,7 @@ _MAX_REPORTED = 3
 def save_servable(module: tf.Module, directory: str, signatures: Mapping[str, Callable]) -> None:
     """Save a SavedModel; remove it again if TensorFlow Serving could not run it.
 
-    Raises:
-        StageError: the graph has ops that TensorFlow Serving lacks; names op, node, function and reason.
+    StageError: the graph has ops that TensorFlow Serving lacks; names op, node, function and reason.
     """
     tf.saved_model.save(module, directory, signatures=signatures)
     path = posixpath.join(directory, SAVED_MODEL_FILE)

@@ -1,13 +1,10 @@
 """Settings of the export."""
 
-from __future__ import annotations
-
 import dataclasses
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-if TYPE_CHECKING:
-    from bert_keras.models.config import BertConfig
-    from bert_keras.tokenizers.protocol import Tokenizer
+from bert_keras.models.config import BertConfig
+from bert_keras.tokenizers.protocol import Tokenizer
 
 # Files of a pushed folder; the second weights are an ELECTRA's generator's, beside its discriminator's.
 CONFIG_FILE, WEIGHTS_FILE, GENERATOR_FILE = "bert_config.json", "model.weights.h5", "generator.weights.h5"

@@ -4,8 +4,6 @@ Its ops are TensorFlow's own and those of the graph tokenizers. Legend: B rows, 
 slice, T tokens of the longest window, P tokens of all contexts, k best starts and ends.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import keras
@@ -24,30 +22,18 @@ SLICE_WINDOWS = 16
 
 
 class _Windows(NamedTuple):
-    """As `bert_keras.tasks.span.features.SpanWindows`, with the places of the texts; int64 [N] each.
-
-    Attributes:
-        number: number of the window in the row.
-        count: number of windows of the row.
-        tokens: number of tokens of the row's context.
-        room: number of context tokens that fit in a window of the row.
-        step: tokens between the starts of two windows of the row.
-        context: first token of the row's context among all contexts.
-        question: first token of the row's question among all questions.
-        question_length: number of question tokens used.
-        offset: position of the first context token in the window.
-    """
+    """As `bert_keras.tasks.span.features.SpanWindows`, with the places of the texts; int64 [N] each."""
 
     row: tf.Tensor
-    number: tf.Tensor
-    count: tf.Tensor
-    tokens: tf.Tensor
-    room: tf.Tensor
-    step: tf.Tensor
-    context: tf.Tensor
-    question: tf.Tensor
-    question_length: tf.Tensor
-    offset: tf.Tensor
+    number: tf.Tensor  # number of the window in the row
+    count: tf.Tensor  # number of windows of the row
+    tokens: tf.Tensor  # number of tokens of the row's context
+    room: tf.Tensor  # number of context tokens that fit in a window of the row
+    step: tf.Tensor  # tokens between the starts of two windows of the row
+    context: tf.Tensor  # first token of the row's context among all contexts
+    question: tf.Tensor  # first token of the row's question among all questions
+    question_length: tf.Tensor  # number of question tokens used
+    offset: tf.Tensor  # position of the first context token in the window
 
     @property
     def first(self) -> tf.Tensor:
@@ -69,9 +55,8 @@ class SpanAnswers(tf.Module):
         null_score_difference float32   the score of no answer minus `score`
         start, end int64                characters of the answer in the decoded context, end exclusive; -1 for no answer
 
-    Args:
-        model: a float32 `BertForSpanExtraction`.
-        settings: settings of windows and answers. InputError if there is no room for a context.
+    `model`: a float32 `BertForSpanExtraction`. `settings`: settings of windows and answers. InputError if there is no
+    room for a context.
     """
 
     def __init__(self, model: keras.Model, tokenizer: Tokenizer, settings: TaskSettings, task: Task):

@@ -3,8 +3,6 @@
 Shapes: B rows, N code points of all texts, W words of all texts (in the outputs: of the longest row), L labels.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import tensorflow as tf
@@ -33,9 +31,12 @@ class TagAnswers:
         with tf.device("CPU:0"):
             # No word crosses the line end that is added to each text.
             code_points = tf.strings.unicode_decode(tf.strings.join([text, "\n"]), "UTF-8", errors="ignore")
-            starts, ends = self._edges(code_points.values)  # [W]
+            space = is_space(code_points.values)
+            after = tf.concat([[True], space[:-1]], axis=0)
+            before = tf.concat([space[1:], [True]], axis=0)
+            starts, ends = tf.where(~space & after)[:, 0], tf.where(~space & before)[:, 0] + 1  # [W], `ends` exclusive
             word_splits = tf.searchsorted(starts, code_points.row_splits, out_type=tf.int64)  # [B + 1]
-            words = _slices(code_points.values, starts, ends)  # [W, (code points)]
+            words = tf.gather(code_points.values, tf.ragged.range(starts, ends))  # [W, (code points)]
             word_ids = self._inputs.tokenize.encode_words(words)  # [W, (tokens)]
             ids = _rows(word_ids.values, tf.gather(word_ids.row_splits, word_splits))  # [B, (tokens)]
             places = tf.gather(tf.pad(self._inputs.places(ids).values, [[0, 1]]), word_ids.row_starts())
@@ -59,13 +60,6 @@ class TagAnswers:
     def written(self, outputs):
         return {"answer": tf.strings.strip(tf.strings.reduce_join(outputs["tags"], axis=1, separator=" "))}
 
-    def _edges(self, code_points):
-        """Starts and ends (exclusive), int64 [W], of the words between white space in code points [N]."""
-        space = is_space(code_points)
-        after = tf.concat([[True], space[:-1]], axis=0)
-        before = tf.concat([space[1:], [True]], axis=0)
-        return tf.where(~space & after)[:, 0], tf.where(~space & before)[:, 0] + 1
-
     def _without_punctuation(self, code_points, starts, ends):
         """`starts` and `ends` [W] without the punctuation at the edges; words of punctuation only are unchanged."""
         kept = tf.where(~is_punctuation(code_points))[:, 0]
@@ -79,8 +73,3 @@ class TagAnswers:
 
 def _rows(values: tf.Tensor, splits: tf.Tensor) -> tf.RaggedTensor:
     return tf.RaggedTensor.from_row_splits(values, splits, validate=False)
-
-
-def _slices(values: tf.Tensor, starts: tf.Tensor, ends: tf.Tensor) -> tf.RaggedTensor:
-    """Row i is `values[starts[i] : ends[i]]`."""
-    return tf.gather(values, tf.ragged.range(starts, ends))

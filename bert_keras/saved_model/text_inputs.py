@@ -3,8 +3,6 @@
 Shapes: B texts, T' tokens of the longest sequence of the batch (at most T), H hidden.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 from typing import Any
@@ -38,14 +36,13 @@ def mask_tokenizer_of(
 ) -> Callable[[tf.Tensor], Any]:
     """The graph version of a tokenizer for texts with masks, each of which is one token.
 
-    Args:
-        graph: the graph version of `tokenizer`, whose tables are used again if possible.
+    `graph`: the graph version of `tokenizer`, whose tables are used again if possible.
     """
     if not isinstance(graph, GraphTokenizer):
         return graph.with_masks
     assert isinstance(tokenizer, BertTokenizer)
     # The original's tokenizer splits "[MASK]".
-    return _graph_of(tokenizer, preserve=[tokenizer.format.mask])
+    return _graph_of(tokenizer, preserve=tokenizer.format.mask)
 
 
 def _graph_of(tokenizer: BertTokenizer, **fields: Any) -> GraphTokenizer:
@@ -56,10 +53,8 @@ def _graph_of(tokenizer: BertTokenizer, **fields: Any) -> GraphTokenizer:
 class TextInputs(tf.Module):
     """Texts to the backbone's inputs, with the tokenizer in the graph.
 
-    Args:
-        max_seq_length: T; longer sequences are truncated.
-        truncation: the tokens kept of single texts (`bert_keras.data.truncation`); pairs lose the end of the longer
-            text.
+    `max_seq_length`: T; longer sequences are truncated. `truncation`: the tokens kept of single texts
+    (`bert_keras.data.truncation`); pairs lose the end of the longer text.
     """
 
     def __init__(self, tokenizer: Tokenizer, max_seq_length: int, truncation: str):
@@ -83,11 +78,8 @@ class TextInputs(tf.Module):
         if second is None:
             segments = [[cls_id, tf.ragged.boolean_mask(first, self.places(first) > 0), sep_id]]
         else:
-            kept_a, kept_b = truncate_pair(
-                tf.cast(first.row_lengths(), tf.int32),
-                tf.cast(second.row_lengths(), tf.int32),
-                self._max_seq_length - 2 - len(between),
-            )
+            length_a, length_b = (tf.cast(texts.row_lengths(), tf.int32) for texts in (first, second))
+            kept_a, kept_b = truncate_pair(length_a, length_b, self._max_seq_length - 2 - len(between))
             segments = [[cls_id, _keep_first(first, kept_a), *between], [_keep_first(second, kept_b), sep_id]]
         ragged = [tf.concat(parts, axis=1) for parts in segments]
         ids = tf.concat(ragged, axis=1)
@@ -110,7 +102,7 @@ class TextInputs(tf.Module):
         place = tf.where(position < head, position, position - cut) + 1
         return ids.with_flat_values(tf.where((position < head) | (position >= head + cut), place, 0))
 
-    def limited(self, max_seq_length: int) -> TextInputs:
+    def limited(self, max_seq_length: int) -> "TextInputs":
         """The same with sequences of at most `max_seq_length` tokens; 0 changes nothing."""
         limited = copy.copy(self)  # with the same tables
         limited._max_seq_length = min(self._max_seq_length, max_seq_length or self._max_seq_length)

@@ -5,8 +5,6 @@ characters ("Ġ" is the space); an ordered list of merges joins them. No token i
 `byte_bpe_graph.GraphByteBpe` is the same in a graph.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 import unicodedata
@@ -91,7 +89,7 @@ class ByteBpeTokenizer(BatchTokenizer):
     """GPT-2's encoder, by default with RoBERTa's special tokens; a `bert_keras.tokenizers.protocol.Tokenizer`.
 
     Special tokens in a text are text, as in fairseq. RoBERTa's pairs are <s> a </s></s> b </s>, without segments
-    (fairseq, models/roberta/hub_interface.py, `encode`).
+    (fairseq, models/roberta/hub_interface.py, `encode`). ValueError: a duplicate or missing token.
 
     Args:
         vocabulary: one token per id.
@@ -99,9 +97,6 @@ class ByteBpeTokenizer(BatchTokenizer):
         format_: special tokens and pairs.
         nfc: a text is composed first (Unicode's normalization form C), as ModernBERT's.
         added: tokens of the vocabulary that are cut out of a text before its words, the longest at each place.
-
-    Raises:
-        ValueError: a duplicate or missing token.
     """
 
     algorithm = BYTE_BPE

@@ -8,8 +8,6 @@ Legend: B texts, N code points of all texts, Y their bytes in UTF-8, S symbols o
 P tokens.
 """
 
-from __future__ import annotations
-
 import re
 
 import numpy as np
@@ -41,11 +39,9 @@ _ONE_LETTER, _TWO_LETTERS = "stmd", (("r", "e"), ("v", "e"), ("l", "l"))
 class GraphByteBpe(tf.Module):
     """Texts to byte-level BPE ids, in a graph that `tf.saved_model.save` stores without any other file.
 
-    Equal to `ByteBpeTokenizer.encode` of `bytes.decode("utf-8", "ignore")`. A word takes one step per distinct
-    pair merged in it; each step covers all words of the batch, and long words are cut into parts that overlap.
-
-    Args:
-        tokenizer: its merges must be in order (`byte_bpe.check_order`).
+    Equal to `ByteBpeTokenizer.encode` of `bytes.decode("utf-8", "ignore")`. A word takes one step per distinct pair
+    merged in it; each step covers all words of the batch, and long words are cut into parts that overlap. `tokenizer`:
+    its merges must be in order (`byte_bpe.check_order`).
     """
 
     def __init__(self, tokenizer: ByteBpeTokenizer):

@@ -83,12 +83,10 @@ def _split_words(fast: tokenizers.Tokenizer, rules: ut.Normalization) -> None:
     from tokenizers import Regex, normalizers, pre_tokenizers
 
     kind = ut.fold_table(**rules.fields).kind
-    cased = ut.fold_table(lower_case=False)
-    length = cased.kind & ut.LENGTH_MASK
-    space = (length == 1) & (cased.replacement[:, 0] == ut.SPACE)
+    deleted = (ut.fold_table(lower_case=False).kind & ut.LENGTH_MASK) == 0
     steps: list[Any] = [
-        normalizers.Replace(Regex(_class(length == 0)), ""),
-        normalizers.Replace(Regex(_class(space)), " "),
+        normalizers.Replace(Regex(_class(deleted)), ""),
+        normalizers.Replace(Regex(_class(ut.white_space())), " "),
     ]
     if rules.lower_case:
         any_cased, skipped = _class((kind & ut.CASED) != 0), _class((kind & ut.IGNORABLE) != 0)
@@ -96,8 +94,8 @@ def _split_words(fast: tokenizers.Tokenizer, rules: ut.Normalization) -> None:
         final = Regex(f"{any_cased}{skipped}*\\K{chr(ut.CAPITAL_SIGMA)}(?!{skipped}*{any_cased})")
         steps += [normalizers.Replace(final, chr(ut.FINAL_SIGMA)), normalizers.Lowercase()]
     if rules.strip_accents:
-        deleted = Regex(_class((kind & ut.LENGTH_MASK) == 0))
-        steps += [normalizers.NFD(), normalizers.Replace(deleted, "")]
+        stripped = Regex(_class((kind & ut.LENGTH_MASK) == 0))
+        steps += [normalizers.NFD(), normalizers.Replace(stripped, "")]
     fast.normalizer = normalizers.Sequence(steps)
     isolated = Regex(_class((kind & ut.ISOLATED) != 0))
     fast.pre_tokenizer = pre_tokenizers.Sequence(

@@ -5,8 +5,6 @@ Many texts form one array of code points, which is rewritten by table look-ups a
 Source: google-research/bert, tokenization.py, BasicTokenizer.
 """
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -59,10 +57,8 @@ def _order_marks(output: np.ndarray, source: np.ndarray, kind: np.ndarray, table
 class Normalized(NamedTuple):
     """Code points [N] rewritten into words between spaces, M code points.
 
-    Attributes:
-        output: [M], of the type of the code points.
-        ends: int64 [N], where the replacement of each code point ends.
-        source: int64 [M], the code point that each output (also a space around a sign) comes from; None if not needed.
+    `output`: [M], of the type of the code points. `ends`: int64 [N], where the replacement of each code point ends.
+    `source`: int64 [M], the code point that each output (also a space around a sign) comes from; None if not needed.
     """
 
     output: np.ndarray
@@ -145,7 +141,9 @@ def space_letters(text: str) -> str:
 
 
 def chunks_of(texts: Iterable[str]) -> Iterator[list[str]]:
-    """Group texts into lists that just reach _CHUNK_CHARS; a text is never cut."""
+    """Group texts into lists that just reach _CHUNK_CHARS; a text is never cut. TypeError: they are not str."""
+    if isinstance(texts, str):
+        raise TypeError("the texts must be an iterable of str, not one str; give [text]")
     chunk: list[str] = []
     size = 0
     for text in texts:

@@ -1,7 +1,5 @@
 """The interface of tokenizers to tasks, the formats of sequences, and what tokenizers share."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
@@ -16,25 +14,15 @@ _BATCH_TEXTS = 1000
 
 
 class SequenceFormat(NamedTuple):
-    """The special tokens of a vocabulary, and how a model reads texts.
+    """The special tokens of a vocabulary, and how a model reads texts."""
 
-    Attributes:
-        cls: begins a sequence.
-        sep: ends each text.
-        pad: beyond the end.
-        unk: a word that the vocabulary lacks.
-        mask: a token to fill in.
-        pair_separators: number of separators between the texts of a pair; one ends the sequence.
-        has_segments: the second text of a pair and the separator after it have segment id 1, not 0.
-    """
-
-    cls: str = "[CLS]"
-    sep: str = "[SEP]"
-    pad: str = "[PAD]"
-    unk: str = "[UNK]"
-    mask: str = "[MASK]"
-    pair_separators: int = 1
-    has_segments: bool = True
+    cls: str = "[CLS]"  # begins a sequence
+    sep: str = "[SEP]"  # ends each text
+    pad: str = "[PAD]"  # beyond the end
+    unk: str = "[UNK]"  # a word that the vocabulary lacks
+    mask: str = "[MASK]"  # a token to fill in
+    pair_separators: int = 1  # number of separators between the texts of a pair; one ends the sequence
+    has_segments: bool = True  # the second text of a pair and the separator after it have segment id 1, not 0
 
     @property
     def tokens(self) -> dict[str, str]:
@@ -75,8 +63,7 @@ def stored_format(spec: Mapping[str, Any]) -> SequenceFormat:
 def format_of(algorithm: str, vocabulary: Iterable[str], has_segments: bool = True) -> SequenceFormat:
     """The last of `FORMATS_OF` whose special tokens are in a vocabulary, or the default.
 
-    Args:
-        has_segments: whether the model tells the texts of a pair apart by segments.
+    `has_segments`: whether the model tells the texts of a pair apart by segments.
     """
     tokens = set(vocabulary)
     known = (FORMATS[name] for name in reversed(FORMATS_OF[algorithm]))
@@ -85,19 +72,12 @@ def format_of(algorithm: str, vocabulary: Iterable[str], has_segments: bool = Tr
 
 
 class EncodedTexts(NamedTuple):
-    """Tokens of many texts with their offsets.
+    """Tokens of many texts with their offsets."""
 
-    Attributes:
-        ids: int32 [tokens]; those of texts[i] are ids[row_splits[i]:row_splits[i + 1]].
-        row_splits: int64 [texts + 1].
-        starts: int64 [tokens], first character of each token, counted in its text.
-        ends: int64 [tokens], one past its last character.
-    """
-
-    ids: np.ndarray
-    row_splits: np.ndarray
-    starts: np.ndarray
-    ends: np.ndarray
+    ids: np.ndarray  # int32 [tokens]; those of texts[i] are ids[row_splits[i]:row_splits[i + 1]]
+    row_splits: np.ndarray  # int64 [texts + 1]
+    starts: np.ndarray  # int64 [tokens], first character of each token, counted in its text
+    ends: np.ndarray  # int64 [tokens], one past its last character
 
 
 class Tokenizer(Protocol):
@@ -142,9 +122,10 @@ class Tokenizer(Protocol):
         """`encode` of words with a space before each."""
 
 
-class FormattedTokenizer:
-    """The attributes of `Tokenizer` that its format determines."""
+class BatchTokenizer:
+    """The attributes of `Tokenizer` that its format determines, and `encode` by the ids of lists of texts."""
 
+    vocabulary: tuple[str, ...]
     format: SequenceFormat
     pair_separators, has_segments = 1, True
     cls_id = sep_id = pad_id = unk_id = mask_id = 0
@@ -163,29 +144,22 @@ class FormattedTokenizer:
         for name, token in special.items():
             setattr(self, f"{name}_id", ids[token])
 
-
-class BatchTokenizer(FormattedTokenizer):
-    """`encode` and `tokenize` by a library that encodes lists of texts."""
-
-    vocabulary: tuple[str, ...]
+    def tokenize(self, text: str) -> list[str]:
+        """The tokens of one text."""
+        return [self.vocabulary[i] for i in self.encode([text])[0]]
 
     def _ids_of(self, texts: list[str]) -> Iterable[Sequence[int]]:
         """The token ids of each text."""
         raise NotImplementedError
 
-    def tokenize(self, text: str) -> list[str]:
-        """The tokens of one text."""
-        return [self.vocabulary[i] for i in self.encode([text])[0]]
-
     def encode(self, texts: Iterable[str]) -> tuple[np.ndarray, np.ndarray]:
         """Token ids of many texts, without special tokens.
+
+        TypeError: `texts` is one str.
 
         Returns:
             ids: int32 [tokens]; those of texts[i] are ids[row_splits[i]:row_splits[i + 1]].
             row_splits: int64 [texts + 1].
-
-        Raises:
-            TypeError: `texts` is one str.
         """
         ids, lengths = [np.zeros(0, np.int32)], [0]
         for batch in batches_of(texts):

@@ -6,8 +6,6 @@ replacements and its pieces, so that the model alone gives ids and offsets, here
 (`sentencepiece_graph`).
 """
 
-from __future__ import annotations
-
 import base64
 import functools
 import io
@@ -56,15 +54,9 @@ def model_with_ids(model: bytes, kind: str, lower_case: bool | None = None, keep
     """A SentencePiece model that gives the ids of `transformers`; one made here is returned unchanged.
 
     The changes of a text are those of the `tokenizers` library, in `transformers`' order; no piece of ALBERT ends with
-    a digit and a comma: such pieces lose 100 of their score (`AlbertConverter`).
-
-    Args:
-        model: content of `spiece.model` or another model file.
-        kind: a key of `IDS`.
-        lower_case, keep_accents: `do_lower_case` and `keep_accents` of the tokenizer.
-
-    Raises:
-        ValueError: it is no model of SentencePiece, or one of words or characters.
+    a digit and a comma: such pieces lose 100 of their score (`AlbertConverter`). ValueError: it is no model of
+    SentencePiece, or one of words or characters. `model`: content of `spiece.model` or another model file. `kind`: a
+    key of `IDS`. `lower_case`, `keep_accents`: `do_lower_case` and `keep_accents` of the tokenizer.
     """
     proto = _parsed(model)
     if proto.normalizer_spec.name == _RULES:
@@ -146,8 +138,7 @@ def model_of_fast(fields: dict[str, Any]) -> bytes:
 def precompiled(model: bytes, unigram: bool = False) -> tuple[list[tuple[str, float]], bytes]:
     """The pieces with their scores, and the table of replacements, as the `tokenizers` library takes them.
 
-    Raises:
-        InputError: with `unigram`, the model is another one.
+    InputError: with `unigram`, the model is another one.
     """
     proto = _parsed(model)
     if unigram and proto.trainer_spec.model_type != proto.trainer_spec.UNIGRAM:
@@ -195,14 +186,8 @@ def _compiled(rules: dict[str, str]) -> bytes:
 class SentencePieceTokenizer(BatchTokenizer):
     """A SentencePiece model, by default with ALBERT's special tokens; a `bert_keras.tokenizers.protocol.Tokenizer`.
 
-    Special tokens in a text are text.
-
-    Args:
-        model: result of `model_with_ids`.
-        format_: special tokens and pairs.
-
-    Raises:
-        ValueError: a special token is missing.
+    Special tokens in a text are text. `model`: result of `model_with_ids`. `format_`: special tokens and pairs.
+    ValueError: a special token is missing.
     """
 
     algorithm = SENTENCEPIECE
@@ -253,7 +238,7 @@ class SentencePieceTokenizer(BatchTokenizer):
         splits = np.cumsum([*map(len, rows)])
         first = np.repeat(np.cumsum([0, *map(len, read)])[:-1], np.diff(splits))
         code_points = np.frombuffer("".join(read).encode("utf-32-le"), np.uint32)
-        used = np.append(np.flatnonzero(~white_space()[code_points]), len(code_points))
+        used = np.append(np.flatnonzero(~ut.white_space()[code_points]), len(code_points))
         starts = np.minimum(used[np.searchsorted(used, starts + first)] - first, ends)
         return EncodedTexts(ids.astype(np.int32), splits, starts, ends)
 
@@ -272,10 +257,3 @@ def _is_inside(character: str) -> bool:
 def _is_letter(character: str) -> bool:
     """True for marks, too."""
     return unicodedata.category(character)[0] in "LM"
-
-
-@functools.cache
-def white_space() -> np.ndarray:
-    """Bool [0x110000]: white space by BERT's definition."""
-    table = ut.fold_table(lower_case=False)
-    return ((table.kind & ut.LENGTH_MASK) == 1) & (table.replacement[:, 0] == ut.SPACE)

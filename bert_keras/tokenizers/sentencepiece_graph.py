@@ -5,8 +5,6 @@ The op is TensorFlow Text's, which TensorFlow Serving has; it holds the model.
 Legend: B texts, N code points of all texts, W words.
 """
 
-from __future__ import annotations
-
 import tensorflow as tf
 import tensorflow_text
 

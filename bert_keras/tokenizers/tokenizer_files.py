@@ -5,8 +5,6 @@ rules of `transformers` 4.57 and 5.24: the classes below take their rules from `
 `tokenizer.json` says, and a class without rules of its own takes all from `tokenizer.json`.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -110,15 +108,9 @@ _UNUSED = re.compile(r"\[unused\d+\]")
 def read_rules(directory: str, vocabulary: Vocabulary | None) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Read the rules of a folder's WordPiece vocabulary, and remarks on rare texts that get other ids.
 
-    Args:
-        vocabulary: the folder's; None: it has none, and nothing is read.
-
-    Returns:
-        The fields of `Normalization` that the folder gives: without `lower_case` if it does not say it, none of
-        another algorithm.
-
-    Raises:
-        InputError: a field asks for what no tokenizer here does, or two files contradict each other.
+    `vocabulary`: the folder's; None: it has none, and nothing is read. Returns the fields of `Normalization` that the
+    folder gives: without `lower_case` if it does not say it, none of another algorithm. InputError: a field asks for
+    what no tokenizer here does, or two files contradict each other.
     """
     if vocabulary is None:
         return {}, ()
@@ -176,8 +168,7 @@ def check_fields(
 ) -> None:
     """Raise InputError for a field whose value is neither None nor one of those that are supported.
 
-    Args:
-        before: goes before the field's name in the message.
+    `before`: goes before the field's name in the message.
     """
     for name, values in supported.items():
         value = fields.get(name)

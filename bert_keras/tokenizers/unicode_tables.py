@@ -34,14 +34,8 @@ FINAL_SIGMA = 0x3C2
 
 # CJK ideographs in the sense of the original's BasicTokenizer: the blocks, not the script property.
 IDEOGRAPH_BLOCKS = (
-    (0x4E00, 0x9FFF),
-    (0x3400, 0x4DBF),
-    (0x20000, 0x2A6DF),
-    (0x2A700, 0x2B73F),
-    (0x2B740, 0x2B81F),
-    (0x2B820, 0x2CEAF),
-    (0xF900, 0xFAFF),
-    (0x2F800, 0x2FA1F),
+    *((0x4E00, 0x9FFF), (0x3400, 0x4DBF), (0x20000, 0x2A6DF), (0x2A700, 0x2B73F), (0x2B740, 0x2B81F)),
+    *((0x2B820, 0x2CEAF), (0xF900, 0xFAFF), (0x2F800, 0x2FA1F)),
 )
 
 # Lower-casing, stripping accents -> prefix of the arrays in the file.
@@ -61,10 +55,8 @@ SIGMA = 1 << 7  # the capital sigma
 class Normalization:
     """The rules of a WordPiece vocabulary, under the names of `transformers`; they must match how it was made.
 
-    Attributes:
-        lower_case: lower-case.
-        strip_accents: strip accents, which cuts Korean syllables into letters; None: as `lower_case`.
-        tokenize_chinese_chars: each ideograph is a word.
+    `lower_case`: lower-case. `strip_accents`: strip accents, which cuts Korean syllables into letters; None: as
+    `lower_case`. `tokenize_chinese_chars`: each ideograph is a word.
     """
 
     lower_case: bool
@@ -135,3 +127,10 @@ def fold_table(lower_case: bool, **further: Any) -> FoldTable:
         kind[first : last + 1] &= 0xFF - ISOLATED
     pages, index = np.unique(kind.reshape(-1, PAGE_SIZE), axis=0, return_inverse=True)
     return dataclasses.replace(table, kind_pages=pages, kind_index=index.reshape(-1).astype(np.int32))
+
+
+@functools.cache
+def white_space() -> np.ndarray:
+    """Bool [0x110000]: white space by BERT's definition, which cleaning replaces by a space."""
+    table = fold_table(lower_case=False)
+    return ((table.kind & LENGTH_MASK) == 1) & (table.replacement[:, 0] == SPACE)

@@ -2,8 +2,6 @@
 `spiece.model`, `tokenizer.json`; and Hugging Face's `tokenizer_config.json`.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import itertools
@@ -18,13 +16,7 @@ from bert_keras.errors import InputError
 from bert_keras.files import check_download, read_json, read_text, write_text
 from bert_keras.notices import notify
 from bert_keras.tokenizers.byte_bpe import BPE_FIELDS, ByteBpeTokenizer
-from bert_keras.tokenizers.protocol import (
-    BYTE_BPE,
-    SENTENCEPIECE,
-    TITLES,
-    Tokenizer,
-    default_format,
-)
+from bert_keras.tokenizers.protocol import BYTE_BPE, SENTENCEPIECE, TITLES, Tokenizer, default_format
 from bert_keras.tokenizers.sentencepiece import (
     SentencePieceTokenizer,
     model_of_fast,
@@ -65,9 +57,7 @@ def read_vocabulary(
     """The tokens of a vocabulary of this project, in the order of their ids, and the contents of `vocab_spec.json`.
 
     The latter with `merges`: pairs of tokens, none but for byte-level BPE; and `model`: that of SentencePiece.
-
-    Raises:
-        ValueError: the sha256 of `vocab.txt` or `spiece.model` differs from the spec's.
+    ValueError: the sha256 of `vocab.txt` or `spiece.model` differs from the spec's.
     """
     spec = json.loads(read(f"{directory}/{VOCABULARY_SPEC_FILE}"))
     is_model = spec["algorithm"] == SENTENCEPIECE
@@ -80,15 +70,14 @@ def read_vocabulary(
     merges: list[tuple[str, str]] = []
     if spec["algorithm"] == BYTE_BPE:
         path = f"{directory}/{MERGES_FILE}"
-        merges = _read_merges(read(path).decode("utf-8"), path)
+        merges = read_merges(read(path).decode("utf-8"), path)
     return content.decode("utf-8").rstrip("\n").split("\n"), {**spec, "merges": merges}
 
 
 def read_wordpiece(path: str, vocab_size: int, config_file: str) -> Vocabulary | None:
     """The tokens of a `vocab.txt` and of its `added_tokens.json`, None without the file; no rules.
 
-    Raises:
-        InputError: their number is not `vocab_size`, not even with padding, or the ids of added ones have gaps.
+    InputError: their number is not `vocab_size`, not even with padding, or the ids of added ones have gaps.
     """
     if not os.path.exists(path):
         return None
@@ -107,11 +96,11 @@ def read_byte_bpe(directory: str, names: tuple[str, str], vocab_size: int, confi
         return None
     ids = read_json(path)
     tokens = _by_id({**ids, **_added_tokens(path, ids.keys())}, path, vocab_size, config_file)
-    return Vocabulary(tokens, _read_merges(read_text(merges), merges))
+    return Vocabulary(tokens, read_merges(read_text(merges), merges))
 
 
-def _read_merges(text: str, path: str) -> list[tuple[str, str]]:
-    # The files of GPT-2 and its successors begin with a version.
+def read_merges(text: str, path: str) -> list[tuple[str, str]]:
+    """The pairs of tokens in the text of a `merges.txt`; those of GPT-2 and its successors begin with a version."""
     lines = [line for i, line in enumerate(text.split("\n")) if line and not (i == 0 and line.startswith("#version"))]
     return _pairs([line.split(" ") for line in lines], path)
 
@@ -121,11 +110,8 @@ def read_sentencepiece(
 ) -> Vocabulary | None:
     """The pieces of a folder's SentencePiece model, None without a file of `SENTENCEPIECE_FILES`.
 
-    Errors as in `read_wordpiece`, or it is damaged.
-
-    Args:
-        settings: fields of `tokenizer_config.json`.
-        name: names of the kind of model and of its tokenizer.
+    Errors as in `read_wordpiece`, or it is damaged. `settings`: fields of `tokenizer_config.json`. `name`: names of the
+    kind of model and of its tokenizer.
     """
     paths = {os.path.join(directory, file): kind for file, kind in SENTENCEPIECE_FILES.items()}
     path = next(filter(os.path.exists, paths), None)
@@ -188,14 +174,6 @@ def read_fast(directory: str, vocab_size: int, config_file: str) -> Vocabulary |
     return Vocabulary(tokens, _pairs(merges, path), nfc=nfc, added=tuple(token["content"] for token in cut))
 
 
-def _check_size(size: int, path: str, vocab_size: int, config_file: str) -> None:
-    if size != vocab_size:
-        raise InputError(
-            f"{path} has {size} tokens, but the word embeddings have {vocab_size} rows "
-            f"(vocabulary size of {config_file}); use the file that the model was trained with"
-        )
-
-
 def _added_tokens(path: str, known: Set[str]) -> dict[str, Any]:
     """The tokens that were added to a vocabulary file, by `added_tokens.json` beside it."""
     added_path = os.path.join(os.path.dirname(path), ADDED_FILE)
@@ -227,9 +205,13 @@ def _in_order(ids: dict[str, Any], path: str, first: int) -> list[str]:
 def _padded(tokens: list[str], path: str, vocab_size: int, config_file: str) -> list[str]:
     """The tokens, and unused names where the word embeddings are padded to a multiple of 8, 16, ..., 128, or 100."""
     multiple = max(min(vocab_size & -vocab_size, _LARGEST_MULTIPLE), 0 if vocab_size % 100 else 100)
-    if multiple < _SMALLEST_MULTIPLE or not 0 < vocab_size - len(tokens) < multiple:
-        _check_size(len(tokens), path, vocab_size, config_file)
+    if len(tokens) == vocab_size:
         return tokens
+    if multiple < _SMALLEST_MULTIPLE or not 0 < vocab_size - len(tokens) < multiple:
+        raise InputError(
+            f"{path} has {len(tokens)} tokens, but the word embeddings have {vocab_size} rows "
+            f"(vocabulary size of {config_file}); use the file that the model was trained with"
+        )
     _tell_padded(path, len(tokens), vocab_size, multiple)
     known = set(tokens)
     names = (name for i in itertools.count(len(tokens)) if (name := f"[unused{i}]") not in known)
@@ -283,12 +265,9 @@ def vocabulary_spec(tokenizer: Tokenizer) -> dict[str, Any]:
 
 def format_fields(tokenizer: Tokenizer) -> dict[str, Any]:
     """The fields of `vocab_spec.json` that an algorithm's default does not have."""
-    is_bpe, is_default = (
-        isinstance(tokenizer, ByteBpeTokenizer),
-        tokenizer.format == default_format(tokenizer.algorithm),
-    )
-    fields = {name: getattr(tokenizer, name) for name in BPE_FIELDS if is_bpe}
-    return {**{n: v for n, v in fields.items() if v}, **({} if is_default else {"format": tokenizer.format._asdict()})}
+    fields = {name: value for name in BPE_FIELDS if (value := getattr(tokenizer, name, None))}
+    is_default = tokenizer.format == default_format(tokenizer.algorithm)
+    return fields if is_default else {**fields, "format": tokenizer.format._asdict()}
 
 
 def vocabulary_files(tokenizer: Tokenizer) -> dict[str, str | bytes]:

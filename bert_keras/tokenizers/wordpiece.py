@@ -4,8 +4,6 @@ The rules are frozen tables (`unicode_tables`), which `wordpiece_graph.GraphToke
 split into words (`normalize`); each distinct word is cut into wordpieces once.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import itertools
@@ -24,8 +22,8 @@ from bert_keras.tokenizers.protocol import (
     FORMATS,
     SENTENCEPIECE,
     WORDPIECE,
+    BatchTokenizer,
     EncodedTexts,
-    FormattedTokenizer,
     SequenceFormat,
     Tokenizer,
     format_of,
@@ -93,12 +91,13 @@ class _WordpieceCache(dict[str, tuple[int, ...]]):
         return tuple(ids)
 
 
-class BertTokenizer(FormattedTokenizer):
+class BertTokenizer(BatchTokenizer):
     """google-research/bert's FullTokenizer, latest version, for str in memory.
 
     That version deletes only control and format characters (category Cc, Cf). The released models were
     trained before 2019-03-28, when it also deleted unassigned and private-use ones. Special tokens in a
-    text are text: "[MASK]" becomes "[", "mask", "]", as in the original.
+    text are text: "[MASK]" becomes "[", "mask", "]", as in the original. A word without wordpieces, or with over 200
+    characters, is one "[UNK]".
 
     Args:
         vocabulary: one token per id. ValueError for a duplicate and for a missing special token.
@@ -124,7 +123,7 @@ class BertTokenizer(FormattedTokenizer):
         self._wordpieces = _WordpieceCache(self.vocabulary, self.unk_id)
 
     @classmethod
-    def from_file(cls, path: str, lower_case: bool, **further: Any) -> BertTokenizer:
+    def from_file(cls, path: str, lower_case: bool, **further: Any) -> "BertTokenizer":
         """Read a local vocab.txt; errors name the file."""
         try:
             return cls(load_vocabulary(path), lower_case, **further)
@@ -145,10 +144,6 @@ class BertTokenizer(FormattedTokenizer):
         """See `protocol.Tokenizer`."""
         return self.vocabulary
 
-    def tokenize(self, text: str) -> list[str]:
-        """Tokens of one text; a word without wordpieces, or with over 200 characters, is one "[UNK]"."""
-        return [self.vocabulary[i] for i in self.encode([text])[0]]
-
     def encode(self, texts: Iterable[str]) -> tuple[np.ndarray, np.ndarray]:
         """Token ids of many texts, without special tokens.
 
@@ -159,8 +154,6 @@ class BertTokenizer(FormattedTokenizer):
         Raises:
             TypeError: `texts` is not an iterable of str.
         """
-        if isinstance(texts, str):
-            raise TypeError("encode takes an iterable of str, not one str; use encode([text])")
         ids, splits = [], [np.zeros(1, np.int64)]
         for chunk in chunks_of(texts):
             words, word_splits = split_chunk(chunk, self._table)
@@ -229,24 +222,16 @@ def make_tokenizer(
 
 @dataclasses.dataclass(frozen=True)
 class Vocabulary:
-    """The parts of a tokenizer.
+    """The parts of a tokenizer."""
 
-    Attributes:
-        tokens: one for each id.
-        merges: of byte-level BPE; None for others.
-        sentencepiece: a SentencePiece model (`sentencepiece.model_with_ids`); None for others.
-        rules: of word pieces: fields of `unicode_tables.Normalization`, as far as the files say them; without
-            `lower_case` if that is unknown.
-        format: special tokens and pairs; None: as the special tokens among `tokens` say.
-        nfc, added: of byte-level BPE: as in `ByteBpeTokenizer`.
-    """
-
-    tokens: list[str]
-    merges: list[tuple[str, str]] | None = None
-    sentencepiece: bytes | None = None
+    tokens: list[str]  # one for each id
+    merges: list[tuple[str, str]] | None = None  # of byte-level BPE; None for others
+    sentencepiece: bytes | None = None  # a SentencePiece model (`sentencepiece.model_with_ids`); None for others
+    # Of word pieces: fields of `unicode_tables.Normalization`, as far as the files say them; without `lower_case` if
+    # that is unknown.
     rules: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    format: SequenceFormat | None = None
-    nfc: bool = False
+    format: SequenceFormat | None = None  # special tokens and pairs; None: as the special tokens among `tokens` say
+    nfc: bool = False  # this and `added` of byte-level BPE: as in `ByteBpeTokenizer`
     added: tuple[str, ...] = ()
 
     @property

@@ -3,8 +3,6 @@
 New words take the places of `[unused0]`, `[unused1]`, ... of the released vocabularies first; the others are appended.
 """
 
-from __future__ import annotations
-
 import heapq
 import re
 from collections.abc import Mapping, Sequence
@@ -42,18 +40,15 @@ def _unused_ids(vocabulary: Sequence[str]) -> list[int]:
 def replaced_tokens(old: BertTokenizer, tokens: Sequence[str]) -> dict[int, list[int]]:
     """The tokens into which the old vocabulary cuts each new token: old ids by new id.
 
-    Raises:
-        ValueError: `tokens` is not the old vocabulary with new words for unused tokens and at its end.
+    ValueError: `tokens` is not the old vocabulary with new words for unused tokens and at its end.
     """
     vocabulary = old.vocabulary
     new = [i for i, token in enumerate(tokens) if i >= len(vocabulary) or token != vocabulary[i]]
     moved = [i for i in new if i < len(vocabulary) and not _UNUSED.fullmatch(vocabulary[i])]
     if moved or len(tokens) < len(vocabulary):
-        which = (
-            f"token {moved[0]} is {tokens[moved[0]]!r}, not {vocabulary[moved[0]]!r}"
-            if moved
-            else (f"it has {len(tokens):,} tokens, not {len(vocabulary):,}")
-        )
+        which = f"it has {len(tokens):,} tokens, not {len(vocabulary):,}"
+        if moved:
+            which = f"token {moved[0]} is {tokens[moved[0]]!r}, not {vocabulary[moved[0]]!r}"
         raise ValueError(f"the vocabulary of the examples is not the initial model's: {which}")
     ids, splits = old.wordpiece_ids([tokens[i] for i in new])
     return {token_id: ids[splits[k] : splits[k + 1]].tolist() for k, token_id in enumerate(new)}
@@ -63,12 +58,9 @@ def choose_words(counts: Mapping[str, int], tokenizer: BertTokenizer, wanted: in
     """The words that save most tokens, the most useful first; the same for the same counts.
 
     A word of k tokens saves k - 1 at each occurrence. It also shortens longer words that begin with it, so each choice
-    changes what the next ones save: candidates are weighed again when they are the best (lazy greedy).
-
-    Args:
-        counts: words, as the tokenizer splits text, with their counts.
-        tokenizer: the vocabulary to extend; a word that it cannot cut ([UNK]) is no candidate.
-        wanted: number of words; fewer are returned if no others save a token.
+    changes what the next ones save: candidates are weighed again when they are the best (lazy greedy). `counts`: words,
+    as the tokenizer splits text, with their counts. `tokenizer`: the vocabulary to extend; a word that it cannot cut
+    ([UNK]) is no candidate. `wanted`: number of words; fewer are returned if no others save a token.
     """
     words = sorted(counts)
     ids, splits = tokenizer.wordpiece_ids(words)

@@ -6,9 +6,6 @@ TensorFlow Text, `WordpieceTokenizeWithOffsets`, because TF Serving binaries oft
 Legend: B texts, N code points in all texts, M code points after normalization, W words.
 """
 
-from __future__ import annotations
-
-import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -96,37 +93,22 @@ def utf8_length(code_points: tf.Tensor) -> tf.Tensor:
 
 
 class _Words(NamedTuple):
-    """Words of texts.
+    """Words of texts."""
 
-    Attributes:
-        texts: string [W], normalized.
-        starts: int64 [W], first code point of each.
-        sizes: int64 [W], number of letters after normalization.
-        source: int64 [letters], the code point that each letter comes from.
-    """
-
-    texts: tf.Tensor
-    starts: tf.Tensor
-    sizes: tf.Tensor
-    source: tf.Tensor
+    texts: tf.Tensor  # string [W], normalized
+    starts: tf.Tensor  # int64 [W], first code point of each
+    sizes: tf.Tensor  # int64 [W], number of letters after normalization
+    source: tf.Tensor  # int64 [letters], the code point that each letter comes from
 
 
 class GraphTokens(NamedTuple):
-    """Tokens of texts with their offsets.
+    """Tokens of texts with their offsets."""
 
-    Attributes:
-        ids: int32 [B, (tokens)].
-        starts: int64 [tokens], for all texts in order: first character of each, counted in its decoded text.
-        ends: int64 [tokens], one past the last character.
-        byte_starts: int64 [tokens], as `starts`, in bytes of the input text.
-        byte_ends: int64 [tokens].
-    """
-
-    ids: tf.RaggedTensor
-    starts: tf.Tensor
-    ends: tf.Tensor
-    byte_starts: tf.Tensor
-    byte_ends: tf.Tensor
+    ids: tf.RaggedTensor  # int32 [B, (tokens)]
+    starts: tf.Tensor  # int64 [tokens], for all texts in order: first character of each, counted in its decoded text
+    ends: tf.Tensor  # int64 [tokens], one past the last character
+    byte_starts: tf.Tensor  # int64 [tokens], as `starts`, in bytes of the input text
+    byte_ends: tf.Tensor  # int64 [tokens]
 
 
 class GraphTokenizer(tf.Module):
@@ -139,9 +121,8 @@ class GraphTokenizer(tf.Module):
     Args:
         vocabulary: one token per id. ValueError for a duplicate and for a missing special token.
         lower_case: with `further` as in `BertTokenizer`.
-        preserve: tokens such as "[MASK]" that stay whole in a text; the text between them is tokenized
-            separately. The original splits them into "[", "mask", "]". ValueError for a token that is not in
-            the vocabulary or not of the form "[...]" or "<...>" (others could overlap).
+        preserve: a token of the vocabulary, "[MASK]", that stays whole in a text; the text between is tokenized
+            separately. The original splits it into "[", "mask", "]". "": none.
         unknown: the token for a word that the vocabulary lacks.
     """
 
@@ -149,22 +130,16 @@ class GraphTokenizer(tf.Module):
         self,
         vocabulary: Sequence[str],
         lower_case: bool,
-        preserve: Sequence[str] = (),
+        preserve: str = "",
         unknown: str = FORMATS["bert"].unk,
         **further: Any,
     ):
         super().__init__()
         if unknown not in check_unique(vocabulary):
             raise ValueError(f"the vocabulary of {len(vocabulary)} tokens lacks {unknown}")
-        for token in preserve:
-            if token not in vocabulary:
-                raise ValueError(f"cannot preserve {token!r}: it is not in the vocabulary")
-            if not re.fullmatch(r"\[[^\[\]\s]+\]|<[^<>\s]+>", token):
-                raise ValueError(f'cannot preserve {token!r}: it is not of the form "[...]" or "<...>", without spaces')
-        self._vocabulary, self._unknown = tuple(vocabulary), unknown
+        self._vocabulary, self._unknown, self._preserve = tuple(vocabulary), unknown, preserve
         self._rules = ut.Normalization(lower_case, **further)
         self._table = ut.fold_table(**self._rules.fields)
-        self._preserve = tuple(preserve)
         # U+FFFD in a word stands for a noncharacter (see above); a text's own U+FFFD is deleted.
         ids = {token: i for i, token in enumerate(vocabulary) if "\ufffd" not in token}
         entries = tf.lookup.KeyValueTensorInitializer(list(ids), list(ids.values()), tf.string, tf.int64)
@@ -188,13 +163,7 @@ class GraphTokenizer(tf.Module):
             return self._wordpiece_ids(words, decoded.row_splits).merge_dims(1, 2)
 
     def with_offsets(self, texts: tf.Tensor) -> GraphTokens:
-        """Tokens and offsets of `texts` string [B]; equal to `wordpiece_offsets.encode_with_offsets`.
-
-        Raises:
-            ValueError: the tokenizer preserves tokens.
-        """
-        if self._preserve:
-            raise ValueError(f"offsets are not available with preserved tokens: {', '.join(self._preserve)}")
+        """Tokens and offsets of `texts` string [B], if none is preserved; equal to `encode_with_offsets` there."""
         with tf.device("CPU:0"):
             texts = tf.strings.join([texts, "\n"])
             decoded, at_byte = tf.strings.unicode_decode_with_offsets(texts, "UTF-8", errors="ignore")
@@ -248,7 +217,7 @@ class GraphTokenizer(tf.Module):
         """Words of all texts in order, from their code points int32 [N]."""
         code_points, preserved = self._find_preserved(code_points)
         # A preserved token is one isolated sign, without effect on the rules for its neighbours.
-        kind = tf.where(preserved > 0, 1 | ut.ISOLATED | ut.STARTER, char_class(code_points, self._table))
+        kind = tf.where(preserved, 1 | ut.ISOLATED | ut.STARTER, char_class(code_points, self._table))
         output, source = self._normalize(code_points, kind)
 
         alone = tf.gather(_has(kind, ut.ISOLATED), source)
@@ -263,27 +232,21 @@ class GraphTokenizer(tf.Module):
         words = tf.where(sizes > MAX_CHARS_PER_WORD, self._unknown, words)
         source = tf.gather(source, letters)
         starts = tf.gather(source, starts)
-        number = tf.gather(preserved, starts)
-        texts = tf.where(number > 0, tf.gather(("", *self._preserve), number), words)
+        texts = tf.where(tf.gather(preserved, starts), self._preserve, words)
         return _Words(texts, starts, sizes, source)
 
     def _find_preserved(self, code_points: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Find preserved tokens in code points [N].
-
-        Returns the code points with those tokens overwritten by zeros, which normalization deletes, and int32 [N]:
-        the token's number, from 1, at its first code point, else 0.
+        """Code points [N] with the preserved token overwritten by zeros, which normalization deletes, and bool [N]:
+        true at its first code point.
         """
-        preserved = tf.zeros_like(code_points)
+        preserved = tf.zeros_like(code_points, tf.bool)
         if not self._preserve:
             return code_points, preserved
-        padded = tf.pad(code_points, [[0, max(map(len, self._preserve))]])
-        for number, token in enumerate(self._preserve, 1):
-            window = tf.where(code_points == ord(token[0])) + np.arange(len(token))
-            same = tf.reduce_all(tf.gather(padded, window) == [ord(char) for char in token], axis=1)
-            places = tf.boolean_mask(window, same)
-            code_points = _overwrite(code_points, places, 0)
-            preserved = _overwrite(preserved, places[:, 0], number)
-        return code_points, preserved
+        token = [ord(character) for character in self._preserve]
+        padded = tf.pad(code_points, [[0, len(token)]])
+        window = tf.where(code_points == token[0]) + np.arange(len(token))
+        places = tf.boolean_mask(window, tf.reduce_all(tf.gather(padded, window) == token, axis=1))
+        return _overwrite(code_points, places, 0), _overwrite(preserved, places[:, 0], True)
 
     def _normalize(self, code_points: tf.Tensor, kind: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Replace code points [N] by the table and the two rules.

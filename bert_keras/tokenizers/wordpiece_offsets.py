@@ -6,8 +6,6 @@ format characters) belong to no token, but may lie between the start and end of 
 replacements (a Hangul syllable becomes its letters) may belong to several tokens.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Iterable, Sequence
 from typing import Protocol
@@ -44,13 +42,7 @@ def stripped_marks() -> np.ndarray:
 
 
 def encode_with_offsets(tokenizer: WordpieceTokenizer, texts: Iterable[str]) -> EncodedTexts:
-    """`tokenizer.encode(texts)` with the source characters of each token.
-
-    Raises:
-        TypeError: an item of `texts` is not a str.
-    """
-    if isinstance(texts, str):
-        raise TypeError("encode_with_offsets takes an iterable of str, not one str; use encode_with_offsets(t, [text])")
+    """`tokenizer.encode(texts)` with the source characters of each token; TypeError if one is not a str."""
     lengths = token_lengths(tokenizer.vocabulary)
     empty = np.zeros(0, np.int64)
     parts: list[tuple[np.ndarray, ...]] = [(np.zeros(0, np.int32), np.zeros(1, np.int64), empty, empty)]
@@ -77,7 +69,11 @@ def _encode_chunk(tokenizer: WordpieceTokenizer, texts: Sequence[str], lengths: 
 
     last = np.arange(1, len(code_points) + 1)  # [N], end of each character and of the accents stripped off it
     if tokenizer.normalization.strip_accents:
-        _add_stripped_marks(last, code_points, normalized.ends)
+        marks = np.flatnonzero(stripped_marks()[code_points])
+        kept = np.flatnonzero(np.diff(normalized.ends, prepend=0) > 0)
+        before = np.searchsorted(kept, marks) - 1
+        marks, before = marks[before >= 0], before[before >= 0]
+        np.maximum.at(last, kept[before], marks + 1)
     text_starts = np.cumsum([0, *(len(text) + 1 for text in texts)])
     counts = np.diff(token_splits[word_splits])
     offset = np.repeat(text_starts[:-1], counts)
@@ -86,12 +82,3 @@ def _encode_chunk(tokenizer: WordpieceTokenizer, texts: Sequence[str], lengths: 
     starts = np.minimum.reduceat(source, first_letters) - offset
     ends = np.maximum.reduceat(last[source], first_letters) - offset
     return ids, counts, starts, ends
-
-
-def _add_stripped_marks(last: np.ndarray, code_points: np.ndarray, ends: np.ndarray) -> None:
-    """Move `last` int64 [N] of a character past the stripped accents that follow it, in place."""
-    marks = np.flatnonzero(stripped_marks()[code_points])
-    kept = np.flatnonzero(np.diff(ends, prepend=0) > 0)
-    before = np.searchsorted(kept, marks) - 1
-    marks, before = marks[before >= 0], before[before >= 0]
-    np.maximum.at(last, kept[before], marks + 1)

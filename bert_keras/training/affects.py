@@ -4,12 +4,9 @@ The key of a training has the settings with `WEIGHTS` (`weights_of`), so a run w
 from its checkpoint (docs/decisions/0044-a-training-is-named-by-what-makes-its-weights.md).
 """
 
-from __future__ import annotations
-
 import dataclasses
-from typing import Any, TypeVar
-
-_Value = TypeVar("_Value")
+from collections.abc import Callable
+from typing import Any
 
 # The weights: another value is another training.
 WEIGHTS = {"affects": "weights"}
@@ -21,23 +18,12 @@ EXPORT = {"affects": "export"}
 INPUT = {"affects": "input"}
 
 
-def weights(default: _Value) -> _Value:
-    """A field of settings with `WEIGHTS`."""
-    return _field(default, WEIGHTS)
+def _field_that(affects: dict[str, str]) -> Callable[[Any], Any]:
+    return lambda default: dataclasses.field(default=default, metadata=affects)
 
 
-def run(default: _Value) -> _Value:
-    """A field of settings with `RUN`."""
-    return _field(default, RUN)
-
-
-def export(default: _Value) -> _Value:
-    """A field of settings with `EXPORT`."""
-    return _field(default, EXPORT)
-
-
-def _field(default: Any, affects: dict[str, str]) -> Any:
-    return dataclasses.field(default=default, metadata=affects)
+# A field of settings, with its default.
+weights, run, export = map(_field_that, (WEIGHTS, RUN, EXPORT))
 
 
 def weights_of(settings: Any) -> dict[str, Any]:

@@ -61,9 +61,8 @@ class Costs(NamedTuple):
 class Budget:
     """The budget of one run.
 
-    Args:
-        directory: the run's folder, common to all workers.
-        training, second: its settings, whose numbers of steps are taken as shares.
+    `directory`: the run's folder, common to all workers. `training`, `second`: its settings, whose numbers of steps are
+    taken as shares.
     """
 
     def __init__(
@@ -89,11 +88,8 @@ class Budget:
     ) -> tuple[TrainingConfig, SecondPhase]:
         """The settings with the number of steps: that which the run was begun with, or else one that fits.
 
-        Args:
-            create_loop: makes a loop from settings, phases and a folder.
-
-        Raises:
-            InputError: too few steps fit, or the FLOPs of the model are not known.
+        `create_loop`: makes a loop from settings, phases and a folder. InputError: too few steps fit, or the FLOPs of
+        the model are not known.
         """
         if epath.Path(self._path).exists():
             self._account = json.loads(epath.Path(self._path).read_text())
@@ -108,7 +104,9 @@ class Budget:
         (training, _), phases = self._with(self._account["num_train_steps"])
         used = self._account["used"] + self._clock()
         if self._unit == "FLOPs":
-            used = _costs(self._account["costs"]).of(training, phases, step)
+            costs = self._account["costs"]
+            costs = Costs(costs["start"], [PhaseCost(**phase) for phase in costs["phases"]], costs["checkpoint"])
+            used = costs.of(training, phases, step)
         atomic_write_anywhere(self._path, json.dumps({**self._account, "used": used}, indent=2) + "\n")
         if step == training.num_train_steps:
             _tell(f"used {used:.4g} of {self._limit:.4g} {self._unit} ({used / self._limit:.1%})")
@@ -183,10 +181,6 @@ class Budget:
 
         phases, checkpoint = loop.measure(self._clock, enough)
         return Costs(start, phases, checkpoint)
-
-
-def _costs(fields: dict[str, Any]) -> Costs:
-    return Costs(fields["start"], [PhaseCost(**phase) for phase in fields["phases"]], fields["checkpoint"])
 
 
 def _tell(text: str) -> None:

@@ -1,7 +1,5 @@
 """The folder of a training run: its name, derived from all inputs, and the logs copied to the model's artifact."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -21,10 +19,7 @@ SETTINGS_FILE = "settings.json"
 def run_folder(root: str, settings: Mapping[str, Any], inputs: Sequence[str]) -> str:
     """`ROOT/HASH`, a hash of all inputs of a training: a killed run finds its folder, other settings or data do not.
 
-    Args:
-        root: the folder of all runs.
-        settings: JSON-serialisable settings.
-        inputs: the input files and folders.
+    `root`: the folder of all runs. `settings`: JSON-serialisable settings. `inputs`: the input files and folders.
     """
     hashed = {**settings, "examples": [digest_of(path) for path in inputs]}
     return os.path.join(root, hashlib.sha256(json.dumps(hashed, sort_keys=True).encode()).hexdigest()[:16])
@@ -33,8 +28,7 @@ def run_folder(root: str, settings: Mapping[str, Any], inputs: Sequence[str]) ->
 def digest_of(path: str) -> str:
     """Hash of the content of a file, or of the names and contents of all files below a folder.
 
-    Raises:
-        FileNotFoundError: there is no such file or folder.
+    FileNotFoundError: there is no such file or folder.
     """
     if not epath.Path(path).is_dir():
         digest = hashlib.sha256()

@@ -43,12 +43,8 @@ def forget(directory: str) -> None:
 class Checkpoints:
     """The checkpoints of one run, numbered by step; `finish` replaces them by one of the weights.
 
-    Args:
-        directory: the training's folder, common to all workers, of which the first one writes.
-        max_to_keep: number of checkpoints kept.
-
-    Raises:
-        InputError: TensorFlow, which exports the trained model, could not read files in the folder.
+    `directory`: the training's folder, common to all workers, of which the first one writes. `max_to_keep`: number of
+    checkpoints kept. InputError: TensorFlow, which exports the trained model, could not read files in the folder.
     """
 
     def __init__(self, steps: TrainSteps, directory: str, max_to_keep: int, worker: int = 0):
@@ -59,8 +55,7 @@ class Checkpoints:
     def restore_newest(self) -> None:
         """Restore the newest intact checkpoint, if any, and report damaged ones.
 
-        Raises:
-            StageError: all checkpoints are damaged.
+        StageError: all checkpoints are damaged.
         """
         paths, finished = self._paths(), epath.Path(self._directory) / _FINISHED
         paths += [finished] * finished.exists()
@@ -80,8 +75,7 @@ class Checkpoints:
     def save(self, step: int) -> None:
         """Write the checkpoint of `step`, then delete the oldest ones; on all workers but the first do nothing.
 
-        Raises:
-            StageError: it could not be written; earlier checkpoints are unchanged.
+        StageError: it could not be written; earlier checkpoints are unchanged.
         """
         if self._worker:
             return
@@ -100,10 +94,8 @@ class Checkpoints:
     def finish(self) -> None:
         """Replace the checkpoints by one without the optimizer's state.
 
-        It is complete before the others are deleted; killed in between, the next call deletes them.
-
-        Raises:
-            StageError: it could not be written, or they could not be deleted.
+        It is complete before the others are deleted; killed in between, the next call deletes them. StageError: it
+        could not be written, or they could not be deleted.
         """
         paths = self._paths()
         if self._worker or not paths:
@@ -159,8 +151,7 @@ def assign_arrays(
 ) -> int:
     """Assign arrays of `arrays_of`, with or without the optimizer's; return the step.
 
-    Raises:
-        ValueError: the names, their order or a shape differ; nothing is assigned.
+    ValueError: the names, their order or a shape differ; nothing is assigned.
     """
     has_slots = any(name.startswith("optimizer/") for name in arrays)
     variables = _variables(model, optimizer if has_slots else None)

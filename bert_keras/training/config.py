@@ -1,13 +1,12 @@
 """Settings of training: one phase, and an optional second phase on longer sequences."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import re
 from typing import Literal
 
 from bert_keras.data.mixture import parse_numbers
+from bert_keras.errors import check_settings
 from bert_keras.training.affects import run, weights
 
 # In the folder of a run with a budget (`bert_keras.training.budget`).
@@ -15,13 +14,8 @@ BUDGET_FILE = "budget.json"
 _BUDGET = re.compile(r"(\d+(?:\.\d+)?(?:e\+?\d+)?) ?([a-z-]+)", re.IGNORECASE)
 # The unit that is counted, and how many of it are one.
 _BUDGET_UNITS = {
-    "h": ("s", 3600),
-    "min": ("s", 60),
-    "s": ("s", 1),
-    "core-hours": ("core-seconds", 3600),
-    "core-minutes": ("core-seconds", 60),
-    "core-seconds": ("core-seconds", 1),
-    "flops": ("FLOPs", 1),
+    **{"h": ("s", 3600), "min": ("s", 60), "s": ("s", 1), "flops": ("FLOPs", 1), "core-seconds": ("core-seconds", 1)},
+    **{"core-hours": ("core-seconds", 3600), "core-minutes": ("core-seconds", 60)},
 }
 
 
@@ -84,28 +78,15 @@ class OptimizationConfig:
     seed: int = weights(12345)
 
     def __post_init__(self) -> None:
-        self._check_at_least(
-            1,
-            "train_batch_size",
-            "gradient_accumulation_steps",
-            "save_checkpoints_steps",
-            "eval_batch_size",
-            "eval_batches",
-            "eval_every_steps",
-        )
-        for name in ("learning_rate", "clip_norm", "epsilon"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"training.{name} is {getattr(self, name)}; it must be above 0")
+        self._check_at_least(1, "train_batch_size", "gradient_accumulation_steps", "save_checkpoints_steps")
+        self._check_at_least(1, "eval_batch_size", "eval_batches", "eval_every_steps")
+        check_settings("training", self, "above 0", lambda x: x > 0, "learning_rate", "clip_norm", "epsilon")
         self._check_at_least(0, "weight_decay")
-        if not 0 < self.beta_2 < 1:
-            raise ValueError(f"training.beta_2 is {self.beta_2}; it must be in (0, 1)")
-        if not 0 < self.layer_decay <= 1:
-            raise ValueError(f"training.layer_decay is {self.layer_decay}; it must be in (0, 1]")
+        check_settings("training", self, "in (0, 1)", lambda x: 0 < x < 1, "beta_2")
+        check_settings("training", self, "in (0, 1]", lambda x: 0 < x <= 1, "layer_decay")
 
-    def _check_at_least(self, smallest: int, *names: str) -> None:
-        for name in names:
-            if not getattr(self, name) >= smallest:
-                raise ValueError(f"training.{name} is {getattr(self, name)}; it must be at least {smallest}")
+    def _check_at_least(self, least: int, *names: str) -> None:
+        check_settings("training", self, f"at least {least}", lambda x: x >= least, *names)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -167,13 +148,10 @@ class TrainingConfig(OptimizationConfig):
                 "training.freeze_initial too"
             )
         _ = self.source_numbers
-        if not 0 < self.replay_share < 1:
-            raise ValueError(f"training.replay_share is {self.replay_share}; it must be between 0 and 1")
-        if not 0 <= self.num_warmup_steps <= self.num_train_steps:
-            raise ValueError(
-                f"training.num_warmup_steps is {self.num_warmup_steps}; it must be from 0 to "
-                f"training.num_train_steps, {self.num_train_steps}"
-            )
+        check_settings("training", self, "between 0 and 1", lambda x: 0 < x < 1, "replay_share")
+        N = self.num_train_steps
+        rule = f"from 0 to training.num_train_steps, {N}"
+        check_settings("training", self, rule, lambda x: 0 <= x <= N, "num_warmup_steps")
         _ = self.budget_limit
         ramp = self.batch_ramp_from, self.batch_ramp_steps
         if ramp != (0, 0) and min(ramp) <= 0:
@@ -192,8 +170,7 @@ class TrainingConfig(OptimizationConfig):
     def budget_limit(self) -> tuple[float, str] | None:
         """`budget` as a number of seconds (`s`), `core-seconds` or `FLOPs`; None without one.
 
-        Raises:
-            ValueError: it is not a number above 0 with a known unit.
+        ValueError: it is not a number above 0 with a known unit.
         """
         if self.budget is None:
             return None
@@ -209,11 +186,7 @@ class TrainingConfig(OptimizationConfig):
 
     @property
     def source_numbers(self) -> dict[str, float]:
-        """`source_weights` by name.
-
-        Raises:
-            ValueError: see `bert_keras.data.mixture.parse_numbers`.
-        """
+        """`source_weights` by name. ValueError: see `bert_keras.data.mixture.parse_numbers`."""
         return parse_numbers(self.source_weights, "training.source_weights")
 
 
@@ -234,10 +207,8 @@ class SecondPhase:
     max_predictions_per_seq: int = 77
 
     def __post_init__(self) -> None:
-        if self.num_train_steps < 0:
-            raise ValueError(f"second_phase.num_train_steps is {self.num_train_steps}; it must be at least 0")
-        if self.train_batch_size < 1:
-            raise ValueError(f"second_phase.train_batch_size is {self.train_batch_size}; it must be at least 1")
+        check_settings("second_phase", self, "at least 0", lambda x: x >= 0, "num_train_steps")
+        check_settings("second_phase", self, "at least 1", lambda x: x >= 1, "train_batch_size")
 
 
 def with_steps(training: TrainingConfig, second: SecondPhase, steps: int) -> tuple[TrainingConfig, SecondPhase]:

@@ -4,8 +4,6 @@ A multiplication and an addition are two FLOPs. Only the model's matrix products
 padding; the backward pass is twice the forward pass.
 """
 
-from __future__ import annotations
-
 import time
 
 import keras

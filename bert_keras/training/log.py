@@ -4,8 +4,6 @@ Event files are TFRecords of `Event` messages (tensorboard/compat/proto/event.pr
 Progress is a bar on a terminal, otherwise a line every 20 seconds.
 """
 
-from __future__ import annotations
-
 import datetime
 import json
 import os
@@ -83,25 +81,18 @@ class TrainingLog:
 class TrainingProgress:
     """A context manager that shows progress; call `update` after each call of the compiled loop.
 
-    Args:
-        devices: printed first, if given.
+    `devices`: printed first, if given.
     """
 
     def __init__(self, num_train_steps: int, first_step: int, devices: str = "", quiet: bool = False):
         self._total, self._first, self._devices = num_train_steps, first_step, devices
         self._console = Console(quiet=quiet)
-        columns = (
-            "training",
-            BarColumn(20),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[text]}"),
-            "eta",
-            TimeRemainingColumn(),
-        )
-        self._bar = Progress(*columns, console=self._console, disable=not self._console.is_terminal)
+        columns = "training", BarColumn(20), MofNCompleteColumn(), TextColumn("{task.fields[text]}")
+        is_terminal = self._console.is_terminal
+        self._bar = Progress(*columns, "eta", TimeRemainingColumn(), console=self._console, disable=not is_terminal)
         self._task = self._bar.add_task("", total=num_train_steps, completed=first_step, text="")
 
-    def __enter__(self) -> TrainingProgress:
+    def __enter__(self) -> "TrainingProgress":
         if self._devices:
             self._console.print(f"training on {self._devices}", highlight=False, soft_wrap=True)
         if self._first:

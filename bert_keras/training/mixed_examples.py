@@ -1,7 +1,5 @@
 """Examples of several sources as those of one phase, and the part of each source in a run."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 from collections.abc import Mapping, Sequence
@@ -28,12 +26,8 @@ def mixed(examples: Mapping[str, ExampleSet], config: TrainingConfig) -> Example
 
     A set has the sources that its shards name; without names it is a source, named by its folder if there are several
     sets. Replayed examples are the share `training.replay_share` of every batch, the sources share the rest.
-
-    Args:
-        examples: sets of the same length by their folders, at least one that is not replayed.
-
-    Raises:
-        InputError: they differ in layout or vocabulary, two sources have a name, or a source is empty or has no weight.
+    `examples`: sets of the same length by their folders, at least one that is not replayed. InputError: they differ in
+    layout or vocabulary, two sources have a name, or a source is empty or has no weight.
     """
     replayed = [one for one in examples.values() if one.spec.replay]
     others = {folder: one for folder, one in examples.items() if not one.spec.replay}
@@ -83,10 +77,8 @@ def _sources(folder: str, examples: ExampleSet, *, alone: bool) -> list[Source]:
 class SourceFigures(NamedTuple):
     """What a run reads of a source.
 
-    Attributes:
-        share: its share of every batch.
-        read: number of its examples that are read.
-        one_pass: number of its examples in a pass over its documents.
+    `share`: its share of every batch. `read`: number of its examples that are read. `one_pass`: number of its examples
+    in a pass over its documents.
     """
 
     name: str

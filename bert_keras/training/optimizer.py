@@ -4,8 +4,6 @@ w, m, v, g: a variable, the running means of its gradient and of the gradient's 
 betas; t: the step, counted from 1; rate: the schedule's value times the variable's `layer_multiplier`.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterable, Sequence
@@ -31,8 +29,7 @@ def layer_multiplier(path: str, layer_decay: float, num_layers: int) -> float:
 
         bert/embeddings/word_embeddings/embeddings .0440; bert/layer_0/... .0550; bert/layer_11/... .64; pooler 1
 
-    Raises:
-        ValueError: an encoder layer beyond `num_layers`.
+    ValueError: an encoder layer beyond `num_layers`.
     """
     if _EMBEDDINGS.search(path):
         return layer_decay ** (num_layers + 2)
@@ -57,8 +54,7 @@ LearnedRows = Sequence[Sequence[int] | None]
 def row_multiplier(variable: keras.Variable, rows: Sequence[int] | None) -> float | np.ndarray:
     """The factor of the learning rate for the rows of a variable: 1 for `rows`, else 0.
 
-    Returns:
-        A number, or float32 [rows, 1, ...] with as many axes as the variable.
+    Returns a number, or float32 [rows, 1, ...] with as many axes as the variable.
     """
     if not rows:
         return float(rows is None)
@@ -142,17 +138,14 @@ class DecoupledAdam(keras.optimizers.Optimizer):
     def update_step(self, gradient, variable, learning_rate):
         gradient = ops.cast(gradient, variable.dtype)
         index = self._get_variable_index(variable)
-        rate = self._multiplier(index) * ops.cast(learning_rate, variable.dtype)
+        multiplier = self._frozen[index]  # running means of what is frozen go on
+        if self.freeze_steps:
+            multiplier = ops.where(self.iterations < self.freeze_steps, multiplier, self._multipliers[index])
+        rate = multiplier * ops.cast(learning_rate, variable.dtype)
         update = self.update_of(gradient, self._momentums[index], self._velocities[index])
         if self._decayed[index]:
             update = self.rescaled(update + self.weight_decay_rate * variable, variable)
         self.assign_sub(variable, rate * update)
-
-    def _multiplier(self, index):
-        """The factor of a variable's rate at this step; running means of what is frozen go on."""
-        if not self.freeze_steps:
-            return self._frozen[index]
-        return ops.where(self.iterations < self.freeze_steps, self._frozen[index], self._multipliers[index])
 
     def has_velocity(self, variable) -> bool:
         """Whether a variable has a `v`."""
@@ -176,22 +169,7 @@ class DecoupledAdam(keras.optimizers.Optimizer):
         """1 - beta^t, by `expm1`: in float32 the plain difference is off by 1.3e-5 for .999 and t = 1."""
         return -ops.expm1(math.log(beta) * ops.cast(self.iterations + 1, dtype))
 
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "weight_decay_rate": self.weight_decay_rate,
-            "beta_2": self.beta_2,
-            "epsilon": self.epsilon,
-            "decay_all": self.decay_all,
-            "layer_decay": self.layer_decay,
-            "num_layers": self.num_layers,
-            "freeze_layers": self.freeze_layers,
-            "learned_rows": self.learned_rows,
-            "freeze_steps": self.freeze_steps,
-        }
 
-
-@keras.saving.register_keras_serializable("bert_keras")
 class BertAdam(DecoupledAdam):
     """Adam without bias correction (optimization.py, `AdamWeightDecayOptimizer`): direction m / (sqrt(v) + epsilon).
 
@@ -202,7 +180,6 @@ class BertAdam(DecoupledAdam):
         return m / (ops.sqrt(v) + self.epsilon)
 
 
-@keras.saving.register_keras_serializable("bert_keras")
 class AdamW(DecoupledAdam):
     """Adam with bias correction: direction sqrt(1 - b2^t) / (1 - b1^t) m / (sqrt(v) + epsilon).
 
@@ -216,7 +193,6 @@ class AdamW(DecoupledAdam):
         return corrections * m / (ops.sqrt(v) + self.epsilon)
 
 
-@keras.saving.register_keras_serializable("bert_keras")
 class LAMB(DecoupledAdam):
     """LAMB (arXiv 1904.00962, algorithm 2, phi the identity): each variable moves in proportion to its own norm.
 
@@ -238,7 +214,6 @@ class LAMB(DecoupledAdam):
         return ops.where(both, variable_norm / update_norm, 1.0) * update
 
 
-@keras.saving.register_keras_serializable("bert_keras")
 class Muon(AdamW):
     """Muon (arXiv 2502.16982, section 2) for the matrices of the encoder layers, AdamW for all else.
 

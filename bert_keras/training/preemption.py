@@ -3,8 +3,6 @@
 They are answered by a thread: the main thread runs no handler while it is in a library's C++ code.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal
@@ -56,13 +54,8 @@ class Termination:
 
     The first signal and a second Ctrl-C are answered on the terminal at once, a third Ctrl-C ends the process. A signal
     during the last step, after which nothing is raised, is sent again on exit. Only a process's main thread receives
-    signals: in another thread this is never true.
-
-    Args:
-        on_stop: called at the first signal, by another thread.
-
-    Attributes:
-        cause: name of the signal received; SIGTERM before any, because another worker may have received it.
+    signals: in another thread this is never true. `on_stop`: called at the first signal, by another thread. `cause`:
+    name of the signal received; SIGTERM before any, because another worker may have received it.
     """
 
     def __init__(self, on_stop: Callable[[], None] = lambda: None) -> None:
@@ -76,7 +69,7 @@ class Termination:
     def __bool__(self) -> bool:
         return self._received is not None
 
-    def __enter__(self) -> Termination:
+    def __enter__(self) -> "Termination":
         if threading.current_thread() is threading.main_thread():
             self._before = {number: signal.signal(number, self._note) for number in _NAMES}
             self._answering.enter_context(answered(self._answer))

@@ -1,7 +1,5 @@
 """Learning-rate schedules: the original's (google-research/bert, optimization.py) and others."""
 
-from __future__ import annotations
-
 import math
 
 import keras
@@ -10,7 +8,6 @@ from keras import ops
 from bert_keras.training.config import TrainingConfig
 
 
-@keras.saving.register_keras_serializable("bert_keras")
 class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
     """Linear decay from step 0 to 0 at `num_train_steps`; before `num_warmup_steps`, linear warm-up *instead*.
 
@@ -30,15 +27,7 @@ class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
     def _decayed(self, step):
         return self.learning_rate * ops.maximum(0.0, 1.0 - step / self.num_train_steps)
 
-    def get_config(self):
-        return {
-            "learning_rate": self.learning_rate,
-            "num_train_steps": self.num_train_steps,
-            "num_warmup_steps": self.num_warmup_steps,
-        }
 
-
-@keras.saving.register_keras_serializable("bert_keras")
 class ContinuousWarmupLinearDecay(WarmupLinearDecay):
     """Linear warm-up to the peak at step `num_warmup_steps`, then linear decay to 0 at `num_train_steps`.
 
@@ -50,7 +39,6 @@ class ContinuousWarmupLinearDecay(WarmupLinearDecay):
         return self.learning_rate * ops.maximum(0.0, remaining)
 
 
-@keras.saving.register_keras_serializable("bert_keras")
 class WarmupCosineDecay(WarmupLinearDecay):
     """Linear warm-up to the peak at step `num_warmup_steps`, then half a cosine to 0 at `num_train_steps`."""
 
@@ -59,7 +47,6 @@ class WarmupCosineDecay(WarmupLinearDecay):
         return self.learning_rate * 0.5 * (1.0 + ops.cos(math.pi * ops.clip(done, 0.0, 1.0)))
 
 
-@keras.saving.register_keras_serializable("bert_keras")
 class WarmupConstant(WarmupLinearDecay):
     """Linear warm-up to the peak at step `num_warmup_steps`, which then stays."""
 

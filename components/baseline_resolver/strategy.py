@@ -1,7 +1,5 @@
 """Resolver strategy: the latest blessed model before the candidate that is comparable with it."""
 
-from __future__ import annotations
-
 import dataclasses
 import posixpath
 
@@ -51,11 +49,8 @@ def _format(model: artifact.Artifact) -> tuple | None:
         return (TaskSpec.load(directory).task,)
     spec = ExampleSpec.load(directory)
     layout = dataclasses.replace(spec.layout, masking="static")  # as in all held-out examples
-    return layout, spec.vocabulary_sha256, _measured(directory)
-
-
-def _measured(directory: str) -> frozenset[str]:
-    """Outputs of the `evaluate` signature, which differ between model families."""
     with tf.io.gfile.GFile(posixpath.join(directory, "saved_model.pb"), "rb") as file:
-        model = saved_model_pb2.SavedModel.FromString(file.read())
-    return frozenset(name for graph in model.meta_graphs for name in graph.signature_def["evaluate"].outputs)
+        graphs = saved_model_pb2.SavedModel.FromString(file.read()).meta_graphs
+    # What is measured differs between model families.
+    measured = frozenset(name for graph in graphs for name in graph.signature_def["evaluate"].outputs)
+    return layout, spec.vocabulary_sha256, measured

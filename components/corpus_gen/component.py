@@ -1,7 +1,5 @@
 """CorpusGen: splits text files into documents."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from pydantic import TypeAdapter

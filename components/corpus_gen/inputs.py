@@ -73,12 +73,10 @@ NO_FILES = InputList()
 def find_inputs(patterns: Sequence[str], settings: CorpusSettings) -> list[InputFile]:
     """Files that match `patterns` (paths, folders, globs; local or in a store), each once, sorted by path.
 
-    NAME=PATTERN gives the name of the files' source (`bert_keras.data.mixture`); all patterns have one, or none has.
-    At most CHECKED_FILES of a source, evenly spread, are opened; invalid ones among the others are reported when they
-    are read.
-
-    Raises:
-        InputError: a pattern matches nothing, a file has no reader or is in two sources, or a source contains no text.
+    NAME=PATTERN gives the name of the files' source (`bert_keras.data.mixture`); all patterns have one, or none has. At
+    most CHECKED_FILES of a source, evenly spread, are opened; invalid ones among the others are reported when they are
+    read. InputError: a pattern matches nothing, a file has no reader or is in two sources, or a source contains no
+    text.
     """
     by_name: dict[str, list[str]] = {}
     for name, pattern in map(split_name, patterns):

@@ -1,7 +1,5 @@
 """Languages of a text, detected with CLD2 (why: docs/decisions/0007-language-detector.md); countries in settings."""
 
-from __future__ import annotations
-
 import functools
 import re
 

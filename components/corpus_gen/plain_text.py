@@ -6,8 +6,6 @@ begins at or after `end`; the first range begins with the file. So each document
 do not depend on the text before them.
 """
 
-from __future__ import annotations
-
 import codecs
 import re
 from collections import Counter

@@ -1,7 +1,6 @@
 """Reads documents from the user's files: any compression, archive and format."""
 
-from __future__ import annotations
-
+import contextlib
 import dataclasses
 import json
 from collections import Counter
@@ -39,16 +38,8 @@ SNIFFED_BYTES = 1 << 16
 # UTF-8 text has no invalid bytes; a file with a larger share of them has another encoding, or is not text.
 # German in Latin-1 has twice as many, French four times.
 MAX_STRANGE_SHARE = 0.01
-_FORMATS = {
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".json": "jsonl",
-    ".csv": "csv",
-    ".tsv": "tsv",
-    ".parquet": "parquet",
-    ".tfrecord": "tfrecord",
-    ".tfrecords": "tfrecord",
-}
+_FORMATS = {f".{name}": name for name in ("jsonl", "csv", "tsv", "parquet", "tfrecord")}
+_FORMATS |= {".ndjson": "jsonl", ".json": "jsonl", ".tfrecords": "tfrecord"}
 # Requests to a store mostly wait. Results are kept for so many items at a time.
 _THREADS, _AT_A_TIME, _IN_A_CALL = 32, 1 << 14, 16
 _Item = TypeVar("_Item")
@@ -237,15 +228,10 @@ def format_of(head: bytes, source: str, settings: CorpusSettings) -> str:
     first = head.lstrip(b"\xef\xbb\xbf \r\n").split(b"\n", 1)[0]
     if first.startswith(b"<doc ") and first.rstrip().endswith(b">"):
         return "wikiextractor"
-    return "jsonl" if first.startswith(b"{") and _is_record(first, settings.text_field) else "text"
-
-
-def _is_record(line: bytes, text_field: str) -> bool:
-    try:
-        record = json.loads(line)
-    except ValueError:
-        return False
-    return isinstance(record, dict) and text_field in record
+    with contextlib.suppress(ValueError):
+        if first.startswith(b"{") and settings.text_field in json.loads(first):
+            return "jsonl"
+    return "text"
 
 
 def _check_text(head: bytes, source: str) -> None:

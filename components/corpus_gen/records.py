@@ -3,8 +3,6 @@
 Every reader yields (where, text): the location of the record for errors, and its text, or None if it has none.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import json

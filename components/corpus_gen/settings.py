@@ -1,10 +1,9 @@
 """Settings for making documents from text."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import ClassVar, Literal
 
+from bert_keras.errors import check_settings
 from components.corpus_gen.languages import parse_languages, parse_regions
 
 # An `eval_fraction` that holds out every document, and one that holds out none (but for one id in 2^32): ids are
@@ -37,22 +36,15 @@ class CleaningSettings:
     near_duplicate_similarity: float = 0.8
 
     def __post_init__(self) -> None:
+        section = "corpus.cleaning"
         # Some hundredths of a text always remain undetected: 1 would drop everything.
-        if not 0 <= self.min_language_fraction <= 0.95:
-            raise ValueError(
-                f"corpus.cleaning.min_language_fraction is {self.min_language_fraction}; it must be in [0, 0.95]"
-            )
+        check_settings(section, self, "in [0, 0.95]", lambda x: 0 <= x <= 0.95, "min_language_fraction")
         try:
             parse_languages(self.languages)
         except ValueError as error:
             raise ValueError(f"corpus.cleaning.languages: {error}") from error
-        if not 0.0 < self.near_duplicate_similarity < 1.0:
-            raise ValueError(
-                "corpus.cleaning.near_duplicate_similarity is "
-                f"{self.near_duplicate_similarity}; it must be between 0 and 1"
-            )
-        if self.min_characters < 0:
-            raise ValueError(f"corpus.cleaning.min_characters is {self.min_characters}; it must be at least 0")
+        check_settings(section, self, "between 0 and 1", lambda x: 0.0 < x < 1.0, "near_duplicate_similarity")
+        check_settings(section, self, "at least 0", lambda x: x >= 0, "min_characters")
 
 
 # C4's rules that can be left out one by one, in the order of `C4QualityFilter` in datatrove.
@@ -156,9 +148,9 @@ class PassageSettings:
     min_characters: int = 100
 
     def __post_init__(self) -> None:
-        for name, smallest in (("window", 1), ("min_count", 2), ("keep", 0), ("min_characters", 1)):
-            if getattr(self, name) < smallest:
-                raise ValueError(f"corpus.passages.{name} is {getattr(self, name)}; it must be at least {smallest}")
+        check_settings("corpus.passages", self, "at least 0", lambda x: x >= 0, "keep")
+        check_settings("corpus.passages", self, "at least 1", lambda x: x >= 1, "window", "min_characters")
+        check_settings("corpus.passages", self, "at least 2", lambda x: x >= 2, "min_count")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -177,9 +169,8 @@ class LeakSettings:
     min_words: int = 8
 
     def __post_init__(self) -> None:
-        for name, least in (("ngram_words", 3), ("changed_words", 0), ("min_words", 3)):
-            if getattr(self, name) < least:
-                raise ValueError(f"corpus.leaks.{name} is {getattr(self, name)}; it must be at least {least}")
+        check_settings("corpus.leaks", self, "at least 3", lambda x: x >= 3, "ngram_words", "min_words")
+        check_settings("corpus.leaks", self, "at least 0", lambda x: x >= 0, "changed_words")
         # So that each text has, beside its changed words, a run of three words that finds it.
         if self.changed_words > (most := self.ngram_words // 3 - 1):
             raise ValueError(
@@ -263,13 +254,9 @@ class CorpusSettings:
     personal_data: PersonalDataSettings = dataclasses.field(default_factory=PersonalDataSettings)
 
     def __post_init__(self) -> None:
-        if not 0.0 < self.eval_fraction < 1.0:
-            raise ValueError(f"corpus.eval_fraction is {self.eval_fraction}; it must be between 0 and 1")
-        if not 0.0 <= self.source_power <= 1.0:
-            raise ValueError(f"corpus.source_power is {self.source_power}; it must be from 0 to 1")
-        for name in ("bucket_bytes", "max_document_characters"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"corpus.{name} is {getattr(self, name)}; it must be at least 1")
+        check_settings("corpus", self, "between 0 and 1", lambda x: 0.0 < x < 1.0, "eval_fraction")
+        check_settings("corpus", self, "from 0 to 1", lambda x: 0.0 <= x <= 1.0, "source_power")
+        check_settings("corpus", self, "at least 1", lambda x: x >= 1, "bucket_bytes", "max_document_characters")
         if self.quality.on and self.language in UNSPACED_LANGUAGES:
             raise ValueError(
                 f"corpus.quality counts words between blanks, and corpus.language is {self.language}: "

@@ -75,16 +75,10 @@ def write_run(path: str, documents: Iterable[tuple[int, bytes]]) -> dict[str, in
 
 def read_run(path: str, first_slot: int, last_slot: int) -> Iterator[bytes]:
     """Serialized documents in the slots first_slot <= slot < last_slot; ValueError if the file is damaged."""
-    with open_for_ranges(path) as file:
-        file.seek(first_slot * _OFFSET.itemsize)
-        start, end = np.frombuffer(file.read((last_slot - first_slot + 1) * _OFFSET.itemsize), _OFFSET)[
-            [0, -1]
-        ].tolist()
-        file.seek(start)
-        try:
-            yield from read_records(io.BytesIO(file.read(end - start)))
-        except ValueError as error:
-            raise ValueError(f"{path}: slots {first_slot} to {last_slot}: {error}") from error
+    try:
+        yield from read_records(io.BytesIO(read_rows(path, first_slot, last_slot, np.dtype(np.uint8)).tobytes()))
+    except ValueError as error:
+        raise ValueError(f"{path}: slots {first_slot} to {last_slot}: {error}") from error
 
 
 def write_rows(path: str, rows: np.ndarray, starts: np.ndarray) -> None:

@@ -36,7 +36,6 @@ from components.corpus_gen.near_duplicates import (
 from components.corpus_gen.plain_text import segment
 from components.corpus_gen.readers import ReadUnit, read_unit, work_bytes
 from components.corpus_gen.record.card import READ, RECORD, write_counts
-from components.corpus_gen.record.licences import licences_of
 from components.corpus_gen.record.tally import (
     DUPLICATE,
     FOUND,
@@ -48,22 +47,8 @@ from components.corpus_gen.record.tally import (
     dropped_file,
 )
 from components.corpus_gen.settings import CorpusSettings
-from components.corpus_gen.sorted_runs import (
-    SPLITS,
-    bucket_counts,
-    hash_range,
-    hash_slot,
-    read_run,
-    write_run,
-)
-from components.io.shards import (
-    open_file,
-    remove_folder,
-    remove_temporary,
-    shard_name,
-    whole_file,
-    write_shard,
-)
+from components.corpus_gen.sorted_runs import SPLITS, bucket_counts, hash_range, hash_slot, read_run, write_run
+from components.io.shards import open_file, remove_folder, remove_temporary, shard_name, whole_file, write_shard
 
 ID_BYTES = 16
 # Ids of all documents that were read, also by the runs that this one continues; in the order of their bytes.
@@ -242,68 +227,13 @@ def _keys(key: str, source_name: str) -> list[str]:
 
 def serialize(identity: bytes, source: str, segments: list[str], source_name: str = "") -> bytes:
     """Serialize a document for a shard."""
-    return bytes_example(
-        {
-            "document_id": [identity],
-            "source": [source.encode("utf-8", "surrogateescape")],
-            **({"source_name": [source_name.encode()]} if source_name else {}),
-            "segments": [s.encode() for s in segments],
-        }
-    )
+    features = {"document_id": [identity], "source": [source.encode("utf-8", "surrogateescape")]}
+    features |= {"source_name": [source_name.encode()]} if source_name else {}
+    return bytes_example({**features, "segments": [segment.encode() for segment in segments]})
 
 
 def _tally(settings: CorpusSettings, names: SourceNames, output_dir: str, name: str) -> Tally:
     return Tally(names, settings.count_languages, dropped_file(settings, output_dir, name, _runs_dir(output_dir)))
-
-
-class MakeDocuments(beam.PTransform):
-    """(number, [ReadUnit, ...]) -> (split, counts) of every shard, and (READ, counts) of every unit of work; the ids.
-
-    Every bucket gets a shard of each source, even if it is empty. Sorted runs remain. Documents whose ids
-    are in READ_FILE of the folder `earlier` are left out.
-    """
-
-    def __init__(self, settings: CorpusSettings, names: SourceNames, output_dir: str, earlier: str | None = None):
-        super().__init__()
-        self.settings, self.names, self.output_dir, self.earlier = settings, names, output_dir, earlier
-
-    def expand(self, units):
-        settings = self.settings
-        # Without it the units stay on the worker that listed them.
-        units = units | "SpreadUnits" >> beam.Reshuffle()
-        side_inputs, counts = {}, []
-        if settings.passages.unit != "none":
-            tables, repeated = units | FindRepeatedPassages(settings, f"{_runs_dir(self.output_dir)}/passages")
-            side_inputs["repeated"] = beam.pvalue.AsSingleton(tables)
-            counts.append(repeated | "Repeated" >> beam.Map(lambda count: (FOUND, {PASSAGES: count})))
-        written = units | "WriteRuns" >> beam.ParDo(
-            WriteRuns(settings, self.names, self.output_dir, self.earlier), **side_inputs
-        ).with_outputs(WriteRuns.COUNTS, WriteRuns.BANDS, main="runs")
-        buckets = (
-            written.runs
-            | "Sizes" >> beam.Map(lambda run: run[1])
-            | "AddUp" >> beam.CombineGlobally(_add_up)
-            | "Buckets" >> beam.Map(bucket_counts, settings)
-        )
-        files = {"runs": beam.pvalue.AsList(written.runs | "Paths" >> beam.Map(lambda run: run[0]))}
-        if settings.cleaning.near_duplicates:
-            find = FindNearDuplicates(settings, _bands_dir(self.output_dir))
-            dropped = written[WriteRuns.BANDS] | "FindNearDuplicates" >> find
-            files["to_drop"] = beam.pvalue.AsList(dropped)
-        shards = (
-            buckets
-            | "EveryBucket"
-            >> beam.FlatMap(
-                lambda counts: [(split, bucket, counts[split]) for split in SPLITS for bucket in range(counts[split])]
-            )
-            | "SpreadBuckets" >> beam.Reshuffle()
-            | "WriteBucket"
-            >> beam.ParDo(WriteBucket(settings, self.names, self.output_dir), **files).with_outputs(
-                WriteBucket.IDS, main="counts"
-            )
-        )
-        counts += [shards.counts, written[WriteRuns.COUNTS]]
-        return counts | "AllCounts" >> beam.Flatten(), shards[WriteBucket.IDS]
 
 
 def _add_up(numbers: Iterable[dict[Any, int]]) -> dict[Any, int]:
@@ -322,18 +252,46 @@ def generate_documents(
 ) -> None:
     """Add the stages that make documents from `units` (`read_units`): shards, COUNTS_FILE, READ_FILE in `output_dir`.
 
-    Documents in READ_FILE of the folder `earlier` are left out. Call `remove_intermediate` after the pipeline has run.
+    Every bucket gets a shard of each source, even if it is empty. Documents in READ_FILE of the folder `earlier` are
+    left out. Call `remove_intermediate` after the pipeline has run.
     """
     names = SourceNames.of((unit.path for piece in units for unit in piece), source_names(units))
-    licences = licences_of((unit.source_name, unit.path) for piece in units for unit in piece)
-    counts, ids = (
-        pipeline
-        | "Units" >> beam.Create(list(enumerate(units)), reshuffle=False)
-        | "MakeDocuments" >> MakeDocuments(settings, names, output_dir, earlier)
+    numbered = pipeline | "Units" >> beam.Create(list(enumerate(units)), reshuffle=False)
+    # Without it the units stay on the worker that listed them.
+    spread = numbered | "SpreadUnits" >> beam.Reshuffle()
+    side_inputs, counts = {}, []
+    if settings.passages.unit != "none":
+        tables, repeated = spread | FindRepeatedPassages(settings, f"{_runs_dir(output_dir)}/passages")
+        side_inputs["repeated"] = beam.pvalue.AsSingleton(tables)
+        counts.append(repeated | "Repeated" >> beam.Map(lambda count: (FOUND, {PASSAGES: count})))
+    writer = beam.ParDo(WriteRuns(settings, names, output_dir, earlier), **side_inputs)
+    written = spread | "WriteRuns" >> writer.with_outputs(WriteRuns.COUNTS, WriteRuns.BANDS, main="runs")
+    files = {"runs": beam.pvalue.AsList(written.runs | "Paths" >> beam.Map(lambda run: run[0]))}
+    if settings.cleaning.near_duplicates:
+        find = FindNearDuplicates(settings, _bands_dir(output_dir))
+        files["to_drop"] = beam.pvalue.AsList(written[WriteRuns.BANDS] | "FindNearDuplicates" >> find)
+    writer = beam.ParDo(WriteBucket(settings, names, output_dir), **files)
+    shards = (
+        written.runs
+        | "Sizes" >> beam.Map(lambda run: run[1])
+        | "AddUp" >> beam.CombineGlobally(_add_up)
+        | "Buckets" >> beam.Map(bucket_counts, settings)
+        | "EveryBucket"
+        >> beam.FlatMap(
+            lambda counts: [(split, bucket, counts[split]) for split in SPLITS for bucket in range(counts[split])]
+        )
+        | "SpreadBuckets" >> beam.Reshuffle()
+        | "WriteBucket" >> writer.with_outputs(WriteBucket.IDS, main="counts")
     )
-    _ = ids | "AllIds" >> beam.combiners.ToList() | "WriteIds" >> beam.Map(_write_read_ids, earlier, output_dir)
-    sums = counts | "Sum" >> beam.CombinePerKey(_add_up) | "ToDict" >> beam.combiners.ToDict()
-    _ = sums | "WriteCounts" >> beam.Map(write_counts, output_dir, settings, licences)
+    ids = shards[WriteBucket.IDS] | "AllIds" >> beam.combiners.ToList()
+    _ = ids | "WriteIds" >> beam.Map(_write_read_ids, earlier, output_dir)
+    _ = (
+        [*counts, shards.counts, written[WriteRuns.COUNTS]]
+        | "AllCounts" >> beam.Flatten()
+        | "Sum" >> beam.CombinePerKey(_add_up)
+        | "ToDict" >> beam.combiners.ToDict()
+        | "WriteCounts" >> beam.Map(write_counts, output_dir, settings)
+    )
 
 
 def remove_intermediate(output_dir: str) -> None:

@@ -3,8 +3,6 @@
 All arithmetic is on integers, so the hashes are the same on every machine.
 """
 
-from __future__ import annotations
-
 import functools
 import zlib
 from collections.abc import Iterable

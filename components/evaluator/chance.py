@@ -4,8 +4,6 @@ Above means by two standard errors of the difference (`STANDARD_ERRORS`); see
 docs/decisions/0021-every-gate-has-a-floor-of-chance.md.
 """
 
-from __future__ import annotations
-
 import math
 import random
 from collections import Counter

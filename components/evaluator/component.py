@@ -1,7 +1,5 @@
 """TFX's Evaluator, which also scores the initial model, both on a reference corpus, minimal pairs, and a teacher."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os

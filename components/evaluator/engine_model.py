@@ -1,7 +1,5 @@
 """The Evaluator's figures of a model that another engine serves: TFMA asks it, not the SavedModel beside its file."""
 
-from __future__ import annotations
-
 import functools
 import os
 from typing import Any

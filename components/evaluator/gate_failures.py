@@ -6,8 +6,6 @@
 says that 42 is more than 2 % above 40, the last blessed model's.
 """
 
-from __future__ import annotations
-
 import dataclasses
 
 # Kinds: a bound of the value, the change against the last blessed model, the floor of chance, a slice without examples,

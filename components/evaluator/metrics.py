@@ -13,6 +13,7 @@ empty, in small splits and rare slices, it drops all metrics of the slice.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import apache_beam as beam
 import numpy as np
@@ -29,13 +30,14 @@ class _Ratio(tfma.metrics.Metric):
     """finish(sum of one output / sum of another) over the examples of a slice.
 
     Subclasses name the part of the objective (`bert_keras.objectives.table.Part`): its sums are `part`_nll,
-    `part`_correct and `part`_weight.
+    `part`_correct and `part`_weight. `finish` converts the ratio, or a bound of it, to the metric.
     """
 
     part: str
     figure: str
     numerator: str
-    guesses = 0
+    guesses: int
+    finish: Callable[[float], float]
 
     def __init__(self):
         # TFMA reads the parameter names of this function, so it is not a method.
@@ -48,11 +50,6 @@ class _Ratio(tfma.metrics.Metric):
             return [tfma.metrics.MetricComputation(keys=keys, preprocessors=[inputs], combiner=combiner)]
 
         super().__init__(tfma.metrics.merge_per_key_computations(computations), name=f"{self.part}_{self.figure}")
-
-    @staticmethod
-    def finish(ratio: float) -> float:
-        """Convert the ratio, or a bound of it, to the metric."""
-        return ratio
 
 
 class _RatioCombiner(beam.CombineFn):
@@ -100,30 +97,20 @@ class _RatioCombiner(beam.CombineFn):
         return dict(zip(self.keys, values, strict=True))
 
 
-class _Accuracy(_Ratio):
-    figure, numerator = "accuracy", "correct"
-
-    @staticmethod
-    def finish(ratio: float) -> float:
-        """Clip a bound to [0, 1]."""
-        return min(max(ratio, 0.0), 1.0)  # in this order NaN stays NaN
+def _share(bound: float) -> float:
+    return min(max(bound, 0.0), 1.0)  # in this order NaN stays NaN
 
 
-class _Loss(_Ratio):
-    figure, numerator = "loss", "nll"
+def _perplexity(loss: float) -> float:
+    return math.exp(min(loss, 700.0))
 
 
-class _Perplexity(_Ratio):
-    """exp of the mean negative log-likelihood."""
-
-    figure, numerator = "perplexity", "nll"
-
-    @staticmethod
-    def finish(ratio: float) -> float:
-        return math.exp(min(ratio, 700.0))
-
-
-_FIGURES: dict[str, type[_Ratio]] = {"accuracy": _Accuracy, "loss": _Loss, "perplexity": _Perplexity}
+# The numerator of each figure, and the conversion of the ratio.
+_FIGURES: dict[str, tuple[str, Callable[[float], float]]] = {
+    "accuracy": ("correct", _share),
+    "loss": ("nll", float),
+    "perplexity": ("nll", _perplexity),
+}
 
 
 def class_name(metric: str) -> str:
@@ -138,6 +125,6 @@ def class_name(metric: str) -> str:
 # A class a metric without arguments: nested JSON in an EvalConfig breaks ML Metadata on PostgreSQL.
 for _part in (part for parts in PARTS.values() for part in parts):
     for _figure in _part.metrics:
-        _name = class_name(f"{_part.key}_{_figure}")
-        _fields = {"part": _part.key, "guesses": _part.guesses, "__module__": __name__}
-        globals()[_name] = type(_name, (_FIGURES[_figure],), _fields)
+        _name, (_numerator, _finish) = class_name(f"{_part.key}_{_figure}"), _FIGURES[_figure]
+        _fields = {"part": _part.key, "figure": _figure, "guesses": _part.guesses, "__module__": __name__}
+        globals()[_name] = type(_name, (_Ratio,), {**_fields, "numerator": _numerator, "finish": staticmethod(_finish)})

@@ -56,11 +56,6 @@ class MinimalPair:
     phenomenon: str
     paradigm: str
 
-    def to_json(self) -> str:
-        """The line of a file that `read_pairs` reads."""
-        values = (self.good, self.bad, self.phenomenon, self.paradigm)
-        return json.dumps({**dict(zip(_KEYS, values, strict=True)), _WHERE: self.where}, ensure_ascii=False)
-
 
 def read_pairs(patterns: Sequence[str], option: str, limit: int | None = None) -> list[MinimalPair]:
     """The pairs of all files that `patterns` match (paths, folders, globs; compressed or not), in order.
@@ -102,7 +97,8 @@ def _pairs_of(path: str) -> Iterator[MinimalPair]:
 
 def write_pairs(pairs: Iterable[MinimalPair], directory: str) -> str:
     """Write the pairs to one file named by its content, for stages that run elsewhere; returns its path."""
-    content = "".join(f"{pair.to_json()}\n" for pair in pairs).encode("utf-8", "surrogatepass")
+    rows = [dict(zip((_WHERE, *_KEYS), dataclasses.astuple(pair), strict=True)) for pair in pairs]
+    content = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode("utf-8", "surrogatepass")
     return write_by_content(directory, "minimal_pairs-{}.jsonl", content)
 
 

@@ -1,7 +1,6 @@
 """Reads the metrics that the Evaluator wrote."""
 
-from __future__ import annotations
-
+import functools
 import json
 import math
 import os
@@ -81,17 +80,8 @@ def gate_failures(evaluation: str) -> list[GateFailure]:
     failures += [GateFailure(None, EMPTY, name) for name in empty]
     reference = word_figures(evaluation).get("reference")
     if reference and word_perplexity.forgot(reference):
-        failures.append(
-            GateFailure(
-                "word_perplexity",
-                FORGETTING,
-                value=reference["model"],
-                direction=AT_MOST,
-                baseline=reference["initial_model"],
-                allowed_change=reference["max_forgetting"],
-                relative=True,
-            )
-        )
+        before, after, allowed = (reference[name] for name in ("initial_model", "model", "max_forgetting"))
+        failures.append(GateFailure("word_perplexity", FORGETTING, None, after, AT_MOST, None, before, allowed, True))
     pairs = pair_figures(evaluation)
     if pairs and minimal_pairs.missed(pairs):
         value, bound = pairs["overall"]["accuracy"], pairs["min_accuracy"]
@@ -110,22 +100,16 @@ def below_teacher(figures: Mapping[str, Any]) -> bool:
     return share is not None and not (figures["model"] or 0.0) >= share * figures["scores"][figures["metric"]]
 
 
-def teacher_figures(evaluation: str) -> dict[str, Any]:
-    """The content of `teacher.json` (`components.evaluator.component`); {} without a teacher."""
-    path = os.path.join(evaluation, TEACHER_FILE)
+def _content(file: str, evaluation: str) -> dict[str, Any]:
+    path = os.path.join(evaluation, file)
     return read_json(path) if os.path.exists(path) else {}
 
 
-def pair_figures(evaluation: str) -> dict[str, Any]:
-    """The content of `minimal_pairs.json` (`components.evaluator.minimal_pairs`); {} without pairs."""
-    path = os.path.join(evaluation, minimal_pairs.FILE)
-    return read_json(path) if os.path.exists(path) else {}
-
-
-def word_figures(evaluation: str) -> dict[str, Any]:
-    """The content of `word_perplexity.json` (`components.evaluator.word_perplexity`); {} without an initial model."""
-    path = os.path.join(evaluation, word_perplexity.FILE)
-    return read_json(path) if os.path.exists(path) else {}
+# The contents of `teacher.json`, `minimal_pairs.json` and `word_perplexity.json` in the folder of an evaluation; {}
+# without a teacher, pairs, or an initial model.
+teacher_figures = functools.partial(_content, TEACHER_FILE)
+pair_figures = functools.partial(_content, minimal_pairs.FILE)
+word_figures = functools.partial(_content, word_perplexity.FILE)
 
 
 def _failure(failure, key: tuple, evaluation: str) -> GateFailure:

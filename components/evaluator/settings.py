@@ -1,7 +1,5 @@
 """Slices for evaluation."""
 
-from __future__ import annotations
-
 import bisect
 import dataclasses
 from collections.abc import Sequence

@@ -8,17 +8,15 @@ reach this module.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import apache_beam as beam
 import numpy as np
 import tensorflow_model_analysis as tfma
 
+from bert_keras.tokenizers.protocol import Tokenizer
 from components.evaluator.engine_model import custom_eval_shared_model as custom_eval_shared_model
 from components.evaluator.settings import LENGTH_FEATURE, length_group
-
-if TYPE_CHECKING:
-    from bert_keras.tokenizers.protocol import Tokenizer
 
 # In pre-training examples: 1 for a real token, 0 for padding (`bert_keras.data.example_format`).
 _MASK_FEATURE = "input_mask"

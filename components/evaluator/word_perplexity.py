@@ -15,8 +15,6 @@ the held-out text, if the baseline is another model, and both models' figures of
      "model": 31.6, "max_forgetting": 0.1}}
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os

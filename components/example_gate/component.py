@@ -3,8 +3,6 @@
 TFX's ExampleValidator writes anomalies without stopping the run; the figures are counted while the data are made.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import os
 from typing import Any
@@ -30,9 +28,8 @@ VERDICT_FILE = "verdict.json"
 class Executor(base_executor.BaseExecutor):
     """Reads the anomalies of every split and the counts of the data.
 
-    Raises:
-        StageError: there are anomalies, or figures outside their limits; lists all: feature and rule, or figure,
-            limit and remedy.
+    StageError: there are anomalies, or figures outside their limits; lists all: feature and rule, or figure, limit and
+    remedy.
     """
 
     def Do(self, input_dict: dict, output_dict: dict, exec_properties: dict[str, Any]) -> None:

@@ -1,12 +1,11 @@
 """Limits for a corpus and its examples, checked before training; no TFX."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
 from bert_keras.data.example_format import LABELLED
+from bert_keras.errors import check_settings
 from components.pretrain_example_gen.settings import EVAL, TRAIN
 
 CORPUS, EXAMPLES = "corpus", "examples"
@@ -43,11 +42,9 @@ class DataLimits:
     max_duplicate_example_fraction: float = 0.1
 
     def __post_init__(self) -> None:
-        if self.min_documents < 1:
-            raise ValueError(f"data.min_documents is {self.min_documents}; it must be at least 1")
-        for name, value in vars(self).items():
-            if name.endswith("_fraction") and not 0.0 <= value <= 1.0:
-                raise ValueError(f"data.{name} is {value}; it must be in [0, 1]")
+        check_settings("data", self, "at least 1", lambda x: x >= 1, "min_documents")
+        fractions = [name for name in vars(self) if name.endswith("_fraction")]
+        check_settings("data", self, "in [0, 1]", lambda x: 0.0 <= x <= 1.0, *fractions)
         for name in ("random_next_fraction", "masked_fraction"):
             minimum, maximum = getattr(self, f"min_{name}"), getattr(self, f"max_{name}")
             if minimum > maximum:

@@ -1,7 +1,5 @@
 """The curated schema of pre-training examples: written from their settings, not inferred from data."""
 
-from __future__ import annotations
-
 from tensorflow_metadata.proto.v0 import schema_pb2
 
 from bert_keras.data.example_format import DOCUMENT_GROUP, DOCUMENT_GROUPS, DOCUMENT_PARTS, SOURCE, ExampleLayout

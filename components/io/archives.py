@@ -1,7 +1,5 @@
 """Reads zip and tar archives as streams of files; nothing is extracted to disk."""
 
-from __future__ import annotations
-
 import io
 import tarfile
 import zipfile

@@ -1,7 +1,5 @@
 """Reads compressed files, recognised by their first bytes rather than their names."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import io

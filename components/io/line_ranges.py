@@ -1,7 +1,5 @@
 """Lines of byte ranges of a file, so that several workers read one file."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import BinaryIO
 

@@ -1,7 +1,5 @@
 """PretrainExampleGen: makes pre-training examples from documents and a vocabulary."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from pydantic import TypeAdapter

@@ -3,8 +3,6 @@
 Legend: N instances, T `max_seq_length`.
 """
 
-from __future__ import annotations
-
 import array
 import dataclasses
 from bisect import bisect_right
@@ -37,30 +35,17 @@ BLOCK = 1024
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Plan:
-    """Instances of one pass over a bucket.
+    """Instances of one pass over a bucket."""
 
-    Attributes:
-        tokens: int32 [tokens]; the instances are ranges of it.
-        instances: INSTANCE [N], in the random order in which they are written.
-        separated: whether `tokens` contains separators: [CLS] A. If not: [CLS] A [SEP], or [CLS] A [SEP] B [SEP].
-        cut_segments: number of segments that were too long for an example, and were cut.
-        document_starts: int64 [documents], the first token of each.
-    """
-
-    tokens: np.ndarray
-    instances: np.ndarray
-    separated: bool
-    cut_segments: int
-    document_starts: np.ndarray
+    tokens: np.ndarray  # int32 [tokens]; the instances are ranges of it
+    instances: np.ndarray  # INSTANCE [N], in the random order in which they are written
+    separated: bool  # whether `tokens` contains separators: [CLS] A. If not: [CLS] A [SEP], or [CLS] A [SEP] B [SEP].
+    cut_segments: int  # number of segments that were too long for an example, and were cut
+    document_starts: np.ndarray  # int64 [documents], the first token of each
 
 
 def plan_passes(
-    bucket: Bucket,
-    settings: ExampleSettings,
-    passes: int,
-    key: Sequence[object],
-    sep_id: int,
-    pair_separators: int = 1,
+    bucket: Bucket, settings: ExampleSettings, passes: int, key: Sequence[object], sep_id: int, pair_separators: int = 1
 ) -> Iterator[Plan]:
     """Instances of a bucket, one pass at a time, so that memory does not grow with the number of passes.
 
@@ -83,7 +68,9 @@ def plan_passes(
             instances = _pair_instances(bucket, settings, random_stream(*pass_key), longest)
         else:
             longest = settings.max_seq_length - (1 if separated else 2)
-            instances = _block_instances(choose_blocks(bucket, longest, settings.cut_sentences))
+            blocks = choose_blocks(bucket, longest, settings.cut_sentences)
+            instances = np.zeros(len(blocks), INSTANCE)
+            instances["a_start"], instances["a_length"] = blocks["start"], blocks["end"] - blocks["start"]
         random_stream(*pass_key, "order").shuffle(instances)
         yield Plan(bucket.tokens, instances, separated, cut_segments, bucket.segment_splits[first_segments])
 
@@ -122,13 +109,6 @@ def choose_blocks(bucket: Bucket, longest: int, cut_sentences: bool) -> np.ndarr
     return np.array(fields, np.int64).view(SENTENCES)
 
 
-def _block_instances(blocks: np.ndarray) -> np.ndarray:
-    instances = np.zeros(len(blocks), INSTANCE)
-    instances["a_start"] = blocks["start"]
-    instances["a_length"] = blocks["end"] - blocks["start"]
-    return instances
-
-
 def instance_lengths(plan: Plan, pair_separators: int = 1) -> np.ndarray:
     """Int32 [N], number of tokens of each instance, including [CLS] and [SEP]."""
     a_length, b_length = plan.instances["a_length"], plan.instances["b_length"]
@@ -164,12 +144,7 @@ def _pack_groups(lengths: np.ndarray, groups: np.ndarray, settings: ExampleSetti
 
 
 def fill_instances(
-    tokens: np.ndarray,
-    instances: np.ndarray,
-    max_seq_length: int,
-    tokenizer: Tokenizer,
-    *,
-    separated: bool,
+    tokens: np.ndarray, instances: np.ndarray, max_seq_length: int, tokenizer: Tokenizer, *, separated: bool
 ) -> dict[str, np.ndarray]:
     """Fill [CLS] A [SEP] B [SEP], with as many [SEP] in the middle as the tokenizer has; [CLS] A [SEP] if B is empty.
 
@@ -229,24 +204,13 @@ def make_examples(
     for start in range(0, len(rows), BLOCK):
         block = rows[start : start + BLOCK]
         instances = plan.instances[block[block >= 0]]
-        features = fill_instances(
-            plan.tokens,
-            instances,
-            settings.max_seq_length,
-            tokenizer,
-            separated=plan.separated,
-        )
+        features = fill_instances(plan.tokens, instances, settings.max_seq_length, tokenizer, separated=plan.separated)
         fingerprints = features["input_ids"].astype(np.uint64) @ weights
         if settings.masks(split):
             # For each sequence, before packing.
-            features |= mask_tokens(
-                features["input_ids"],
-                features["input_mask"],
-                rng,
-                settings.masking.held_out if split == EVAL else settings.masking,
-                vocabulary,
-                settings.masking.max_predictions_per_seq,
-            )
+            masking = settings.masking.held_out if split == EVAL else settings.masking
+            arrays = features["input_ids"], features["input_mask"], rng, masking, vocabulary
+            features |= mask_tokens(*arrays, settings.masking.max_predictions_per_seq)
         if settings.objective in LABELLED:
             features["next_sentence_labels"] = instances["is_random_next"][:, None].astype(np.uint8)
         if settings.packing:

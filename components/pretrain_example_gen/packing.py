@@ -3,8 +3,6 @@
 Legend: N sequences, R rows, S maximum number of sequences per row, T tokens per row, P predictions per row.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

@@ -3,8 +3,6 @@
 Legend: N pairs.
 """
 
-from __future__ import annotations
-
 import array
 from bisect import bisect_left
 from collections.abc import Iterator

@@ -1,12 +1,11 @@
 """Settings of pre-training examples (`ExampleSettings`)."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Literal
 
 from bert_keras.data.example_format import LABELLED, ExampleLayout
 from bert_keras.data.masking import MaskingSettings, row_predictions
+from bert_keras.errors import check_settings
 
 TRAIN, EVAL = "train", "eval"
 
@@ -63,25 +62,15 @@ class ExampleSettings:
     masking: MaskingSettings = dataclasses.field(default_factory=MaskingSettings)
 
     def __post_init__(self) -> None:
-        if not 5 <= self.max_seq_length <= 65_536:
-            raise ValueError(
-                f"examples.max_seq_length is {self.max_seq_length}; it must be from 5 to 65536: "
-                "[CLS], [SEP], [SEP] and a token for each segment"
-            )
-        if not 1 <= self.dupe_factor <= 1000:
-            raise ValueError(f"examples.dupe_factor is {self.dupe_factor}; it must be from 1 to 1000")
-        if not 0.0 <= self.short_seq_prob <= 1.0:
-            raise ValueError(f"examples.short_seq_prob is {self.short_seq_prob}; it must be in [0, 1]")
-        if not 2 <= self.max_sequences_per_pack <= 255:
-            raise ValueError(
-                f"examples.max_sequences_per_pack is {self.max_sequences_per_pack}; it must be from 2 to 255: "
-                "for one sequence a row, set examples.packing=false"
-            )
-        if self.masking.max_predictions_per_seq > self.max_seq_length:
-            raise ValueError(
-                f"examples.masking.max_predictions_per_seq is {self.masking.max_predictions_per_seq}; "
-                f"it must be at most examples.max_seq_length, {self.max_seq_length}"
-            )
+        T = self.max_seq_length
+        rule = "from 5 to 65536: [CLS], [SEP], [SEP] and a token for each segment"
+        check_settings("examples", self, rule, lambda x: 5 <= x <= 65_536, "max_seq_length")
+        check_settings("examples", self, "from 1 to 1000", lambda x: 1 <= x <= 1000, "dupe_factor")
+        check_settings("examples", self, "in [0, 1]", lambda x: 0.0 <= x <= 1.0, "short_seq_prob")
+        rule = "from 2 to 255: for one sequence a row, set examples.packing=false"
+        check_settings("examples", self, rule, lambda x: 2 <= x <= 255, "max_sequences_per_pack")
+        rule = f"at most examples.max_seq_length, {T}"
+        check_settings("examples.masking", self.masking, rule, lambda x: x <= T, "max_predictions_per_seq")
         if self.nsp == "balanced" and self.objective != "mlm_nsp":
             raise ValueError(
                 f"examples.nsp is 'balanced', but examples.objective {self.objective!r} has no next sentences: "
@@ -123,7 +112,5 @@ class ExampleSettings:
 
     def passes(self, split: str) -> int:
         """Number of passes over the documents of a split; one for evaluation, which needs no text twice."""
-        if split not in (TRAIN, EVAL):
-            raise ValueError(f"split is {split!r}; it must be {TRAIN!r} or {EVAL!r}")
         differ = self.objective in PAIRS or self.masks(split)
         return self.dupe_factor if split == TRAIN and differ else 1

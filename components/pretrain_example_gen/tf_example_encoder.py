@@ -20,8 +20,6 @@ room for the longest, with a mask of the bytes that are present. Each row includ
 record (`bert_keras.data.tfrecord`), so a block is written by one call.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -44,15 +42,10 @@ _HEADER_SIZE, _FOOTER_SIZE = 12, 4
 
 
 class _Wire(NamedTuple):
-    """N byte strings: row n is the concatenation of `piece[n][present[n]]` of all pieces.
+    """N byte strings: row n is the concatenation of `piece[n][present[n]]` of all pieces."""
 
-    Attributes:
-        pieces: uint8 [N or 1, W] and bool [N or 1, W]; with 1 row, the same for all.
-        size: int64 [N] or [1], number of bytes present in each row.
-    """
-
-    pieces: list[tuple[np.ndarray, np.ndarray]]
-    size: np.ndarray
+    pieces: list[tuple[np.ndarray, np.ndarray]]  # uint8 [N or 1, W] and bool [N or 1, W]; with 1 row, the same for all
+    size: np.ndarray  # int64 [N] or [1], number of bytes present in each row
 
 
 def _raw(data: np.ndarray) -> _Wire:

@@ -12,29 +12,18 @@ import numpy as np
 
 from bert_keras.tokenizers.protocol import Tokenizer
 
-MAX_TOKENS = 2**31 - 1
-
 
 @dataclasses.dataclass(frozen=True)
 class Bucket:
     """Tokenized documents of one shard. No segment and no document is empty.
 
     Segments (sentences) of a document are contiguous, so a run of segments is a range of tokens, and nothing is copied
-    until examples are filled. ValueError: 2**31 tokens or more, since instances store positions as int32.
-
-    Attributes:
-        tokens: int32 [tokens].
-        segment_splits: int64 [segments + 1]; segment s is tokens[segment_splits[s]:segment_splits[s + 1]].
-        document_splits: int64 [documents + 1]; likewise from documents to segments.
+    until examples are filled.
     """
 
-    tokens: np.ndarray
-    segment_splits: np.ndarray
-    document_splits: np.ndarray
-
-    def __post_init__(self) -> None:
-        if len(self.tokens) > MAX_TOKENS:
-            raise ValueError(f"{len(self.tokens)} tokens in a shard; the maximum is {MAX_TOKENS}: make more shards")
+    tokens: np.ndarray  # int32 [tokens], below 2**31 of them, since instances store positions as int32
+    segment_splits: np.ndarray  # int64 [segments + 1]; segment s is tokens[segment_splits[s]:segment_splits[s + 1]]
+    document_splits: np.ndarray  # int64 [documents + 1]; likewise from documents to segments
 
     @classmethod
     def from_documents(cls, documents: Iterable[Sequence[str]], tokenizer: Tokenizer, separated: bool = True) -> Bucket:

@@ -155,12 +155,9 @@ def make_examples_shards(
                 crc = google_crc32c.extend(crc, encoded)
         relative = f"{posixpath.basename(output_dir)}/{posixpath.basename(path)}"
         shards.append(Shard(relative, number, records, size, f"{crc:08x}", source_name))
-        counts.append(
-            {
-                "truncated": int(np.count_nonzero(plan.instances["truncated"])),
-                "duplicate_instances": len(plan.instances) - len(np.unique(np.concatenate(fingerprints))),
-            }
-        )
+        duplicates = len(plan.instances) - len(np.unique(np.concatenate(fingerprints)))
+        truncated = int(np.count_nonzero(plan.instances["truncated"]))
+        counts.append({"truncated": truncated, "duplicate_instances": duplicates})
     # Segments are cut once for all passes.
     counts.append({"cut_segments": plan.cut_segments})
     if not any(shard.records for shard in shards):
@@ -188,10 +185,7 @@ def write_example_spec(
     output_dir: str,
     settings: ExampleSettings,
     made: Iterable[Made],
-    *,
-    vocabulary_sha256: str,
-    vocab_size: int,
-    unicode_version: str,
+    vocabulary: Mapping[str, object],
     replay: bool = False,
     rates: Mapping[str, float] | None = None,
 ) -> None:
@@ -200,6 +194,7 @@ def write_example_spec(
     Training reads them as `Shard` and `ExampleSpec` (`bert_keras.data.example_format`). The spec contains all settings
     by name. `max_predictions_per_seq` is per row, and per sequence in `masking`; they differ if rows are packed.
     `counts` are by split; `sources` has them for each source that has a name, and `source_rates` its rate.
+    `vocabulary` is the spec of the vocabulary.
     """
     made = list(made)
     shards = sorted(shard for _, _, of_documents in made for shard in of_documents)
@@ -221,9 +216,7 @@ def write_example_spec(
             **dataclasses.asdict(settings),
             **({"replay": True} if replay else {}),
             "max_predictions_per_seq": settings.layout.max_predictions_per_seq,
-            "vocab_size": vocab_size,
-            "vocabulary_sha256": vocabulary_sha256,
-            "unicode_version": unicode_version,
+            **{name: vocabulary[name] for name in ("vocab_size", "vocabulary_sha256", "unicode_version")},
             "package_version": importlib.metadata.version("bert-tfx"),
             "counts": counted(),
             **({"sources": {name: counted(name) for name in names}} if names else {}),
@@ -261,17 +254,5 @@ def generate_examples(
         made
         | "AllSplits" >> beam.Flatten()
         | "Together" >> beam.combiners.ToList()
-        | "WriteSpec"
-        >> beam.Map(
-            lambda made: write_example_spec(
-                output_dir,
-                settings,
-                made,
-                vocabulary_sha256=spec["vocabulary_sha256"],
-                vocab_size=spec["vocab_size"],
-                unicode_version=spec["unicode_version"],
-                replay=replay,
-                rates=rates,
-            )
-        )
+        | "WriteSpec" >> beam.Map(lambda made: write_example_spec(output_dir, settings, made, spec, replay, rates))
     )

@@ -5,8 +5,6 @@ are moved one by one, `saved_model.pb` last, which TensorFlow Serving and `servi
 may push to one folder; on an object store not within the same second, since nothing reserves a version's number.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -14,8 +14,6 @@ rows, which could not be read; `language` and `licence` are settings of the corp
 `teacher` is what the model also learned from (`--teacher`); null without one.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import time
@@ -47,6 +45,8 @@ def write_lineage(
     inputs = {key: artifact_utils.get_single_instance(artifacts) for key, artifacts in input_dict.items()}
     blessed = inputs["model_blessing"].mlmd_artifact.create_time_since_epoch
     scores = evaluated(inputs["evaluation"].uri)
+    with tf.io.gfile.GFile(os.path.join(inputs["model_run"].uri, LOG_FILE)) as log:
+        steps = max((json.loads(line)["step"] for line in log), default=None)
     lineage: dict[str, Any] = {
         "version": version,
         "pushed": _iso(time.time()),
@@ -54,7 +54,7 @@ def write_lineage(
         "pipeline": context.pipeline_info.id if context and context.pipeline_info else None,
         "run": context.pipeline_run_id if context else None,
         "model": inputs["model"].id,
-        "steps": _steps(os.path.join(inputs["model_run"].uri, LOG_FILE)),
+        "steps": steps,
         "scores": {name: value for name, value in scores.items() if name != "example_count"},
         **{name: (corpus or {}).get(name) for name in CORPUS},
     }
@@ -62,13 +62,6 @@ def write_lineage(
     tf.io.gfile.makedirs(extra)
     with tf.io.gfile.GFile(os.path.join(extra, LINEAGE_FILE), "w") as file:
         file.write(json_text(lineage, indent=2, sort_keys=True) + "\n")
-
-
-def _steps(log: str) -> int | None:
-    """Number of training steps."""
-    with tf.io.gfile.GFile(log) as file:
-        steps = [json.loads(line)["step"] for line in file]
-    return max(steps, default=None)
 
 
 def _iso(seconds: float) -> str:

@@ -4,10 +4,7 @@ It compares the answers with the trainer's, and measures latency and memory. It 
 needs Docker or Kubernetes: docs/decisions/0012.
 """
 
-from __future__ import annotations
-
 import dataclasses
-import math
 import os
 import time
 from collections.abc import Mapping
@@ -20,7 +17,7 @@ from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
 from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
 from tfx.components.util import model_utils
 from tfx.dsl.components.base import base_executor
-from tfx.types import artifact, artifact_utils, standard_artifacts
+from tfx.types import artifact_utils, standard_artifacts
 from tfx.utils import path_utils
 
 from bert_keras.saved_model.saved_model_files import EXTRA_FOLDER, WARMUP_FILE
@@ -61,8 +58,11 @@ def check_model(directory: str, limits: ServingLimits) -> ServingVerdict:
         graphs = saved_model_pb2.SavedModel.FromString(file.read()).meta_graphs
     (signatures,) = (graph.signature_def for graph in graphs if "serve" in graph.meta_info_def.tags)
     recorded = read_recorded(directory)
-    if problems := _not_recorded(signatures, recorded):
-        return ServingVerdict(blessed=False, checked=True, problems=problems)
+    known = {log.request.model_spec.signature_name for log in recorded if log.response.outputs}
+    # TensorFlow's own signatures begin with "__".
+    if missing := sorted({name for name in signatures if not name.startswith("__")} - {EVALUATE} - known):
+        problem = f"no requests are recorded for {', '.join(missing)} in {EXTRA_FOLDER}/{WARMUP_FILE}"
+        return ServingVerdict(blessed=False, checked=True, problems=[problem])
     try:
         with ServedModel(directory, limits.max_load_seconds) as served:
             return _ask(served, recorded, signatures, limits)
@@ -77,17 +77,6 @@ def read_recorded(directory: str) -> list[prediction_log_pb2.PredictLog]:
         return []
     records = tf.data.TFRecordDataset(path).as_numpy_iterator()
     return [prediction_log_pb2.PredictionLog.FromString(record).predict_log for record in records]
-
-
-def _not_recorded(
-    signatures: Mapping[str, meta_graph_pb2.SignatureDef], recorded: list[prediction_log_pb2.PredictLog]
-) -> list[str]:
-    """Problem for signatures without recorded requests, if there are any."""
-    known = {log.request.model_spec.signature_name for log in recorded if log.response.outputs}
-    # TensorFlow's own signatures begin like this.
-    wanted = {name for name in signatures if not name.startswith("__")} - {EVALUATE}
-    missing = sorted(wanted - known)
-    return [f"no requests are recorded for {', '.join(missing)} in {EXTRA_FOLDER}/{WARMUP_FILE}"] if missing else []
 
 
 def _ask(
@@ -107,7 +96,8 @@ def _ask(
             times.setdefault(name, []).append(1000 * (time.perf_counter() - begun))
             texts = differences(answer, log.response, signatures[name], limits.max_difference)
             problems |= dict.fromkeys(f"{name}: {text}" for text in texts)
-    latency = {name: _percentile_95(of_signature) for name, of_signature in times.items()}
+    # The smallest value that at least 95 % of the values do not exceed.
+    latency = {name: float(np.percentile(of_one, 95, method="inverted_cdf")) for name, of_one in times.items()}
     memory = served.memory_mb()
     problems |= dict.fromkeys(_outside(latency, memory, limits))
     more = len(problems) - _MOST_SHOWN
@@ -180,11 +170,6 @@ def _dtype(number: int) -> str:
     return tf.dtypes.as_dtype(number).name
 
 
-def _percentile_95(values: list[float]) -> float:
-    """Smallest value that at least 95 % of the values do not exceed."""
-    return sorted(values)[math.ceil(0.95 * len(values)) - 1]
-
-
 class Executor(base_executor.BaseExecutor):
     """Serves the model for a check, unless the quality gate has refused it; StageError if the server does not start.
 
@@ -198,17 +183,13 @@ class Executor(base_executor.BaseExecutor):
         if model_utils.is_model_blessed(artifact_utils.get_single_instance(input_dict["model_blessing"])):
             limits = TypeAdapter(ServingLimits).validate_json(exec_properties["limits"])
             verdict = check_model(path_utils.serving_model_path(model.uri), limits)
-        _write(verdict, blessing)
-
-
-def _write(verdict: ServingVerdict, blessing: artifact.Artifact) -> None:
-    tf.io.gfile.makedirs(blessing.uri)
-    name = BLESSED_FILE if verdict.blessed else NOT_BLESSED_FILE
-    with tf.io.gfile.GFile(os.path.join(blessing.uri, name), "w") as file:
-        file.write("".join(f"{problem}\n" for problem in verdict.problems))
-    write_json(os.path.join(blessing.uri, VERDICT_FILE), dataclasses.asdict(verdict))
-    blessing.set_int_custom_property(BLESSED_KEY, int(verdict.blessed))
-    blessing.set_string_custom_property("reason", "; ".join(verdict.problems))
+        tf.io.gfile.makedirs(blessing.uri)
+        name = BLESSED_FILE if verdict.blessed else NOT_BLESSED_FILE
+        with tf.io.gfile.GFile(os.path.join(blessing.uri, name), "w") as file:
+            file.write("".join(f"{problem}\n" for problem in verdict.problems))
+        write_json(os.path.join(blessing.uri, VERDICT_FILE), dataclasses.asdict(verdict))
+        blessing.set_int_custom_property(BLESSED_KEY, int(verdict.blessed))
+        blessing.set_string_custom_property("reason", "; ".join(verdict.problems))
 
 
 class ServingValidator(

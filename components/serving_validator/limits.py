@@ -1,8 +1,8 @@
 """Limits for a served model; no TFX."""
 
-from __future__ import annotations
-
 import dataclasses
+
+from bert_keras.errors import check_settings
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,6 +26,4 @@ class ServingLimits:
     repetitions: int = 20
 
     def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            if value <= 0:
-                raise ValueError(f"serving.{name} is {value}; it must be above 0")
+        check_settings("serving", self, "above 0", lambda x: x > 0, *vars(self))

@@ -1,7 +1,5 @@
 """Serves a model in a child process, `bert-tfx serve`, called over gRPC with TensorFlow Serving's own stubs."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import os

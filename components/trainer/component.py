@@ -1,7 +1,5 @@
 """InitialModel: exports the model that a pre-training starts from, for the Trainer and as the gate's baseline."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
@@ -20,13 +18,9 @@ class Executor(base_executor.BaseExecutor):
 
     def Do(self, input_dict: dict, output_dict: dict, exec_properties: dict[str, Any]) -> None:
         model = artifact_utils.get_single_instance(output_dict["model"])
-        job = PretrainJob.from_fields(
-            {
-                **json.loads(exec_properties["job"]),
-                "examples": [artifact_utils.get_single_uri(input_dict["examples"])],
-                "output_dir": path_utils.serving_model_dir(model.uri),
-            }
-        )
+        examples = artifact_utils.get_single_uri(input_dict["examples"])
+        folders = {"examples": [examples], "output_dir": path_utils.serving_model_dir(model.uri)}
+        job = PretrainJob.from_fields({**json.loads(exec_properties["job"]), **folders})
         source = artifact_utils.get_single_uri(input_dict["source"])
         weights = export_initial_model(job, source, json.loads(exec_properties["cased"]))
         if json.loads(exec_properties["judged"]) and {"masked-LM head", "generator"} & {*weights.untrained}:

@@ -1,7 +1,5 @@
 """The entry point of the fine-tuning pipeline's Trainer."""
 
-from __future__ import annotations
-
 from tfx.components.trainer.fn_args_utils import FnArgs
 
 from bert_keras.finetuning.finetune import finetune

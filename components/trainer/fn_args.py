@@ -1,7 +1,5 @@
 """Fields of TFX's FnArgs that all jobs share."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from typing import Any

@@ -3,8 +3,6 @@
 Training itself reads no other program's files: a change of the code that does must not make trainings start anew.
 """
 
-from __future__ import annotations
-
 import json
 import os
 

@@ -1,7 +1,5 @@
 """The entry point of the pre-training pipeline's Trainer."""
 
-from __future__ import annotations
-
 from tfx.components.trainer.fn_args_utils import FnArgs
 
 from bert_keras.jobs import PretrainJob

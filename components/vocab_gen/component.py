@@ -1,7 +1,5 @@
 """VocabGen: learns a vocabulary from documents."""
 
-from __future__ import annotations
-
 import json
 import os
 from typing import Any
@@ -39,14 +37,10 @@ class Executor(base_beam_executor.BaseBeamExecutor):
             return
         train = artifact_utils.get_split_uri(input_dict["documents"], "train")
         counts = read_json(os.path.join(artifact_utils.get_single_uri(input_dict["documents"]), COUNTS_FILE))
+        rates = counts.get(SOURCE_RATES)
+        make = MakeVocabulary(output_dir, wanted, settings, exact=True, initial=initial, rates=rates)
         with self._make_beam_pipeline() as pipeline:
-            _ = (
-                pipeline
-                | "Shards" >> beam.Create(shard_paths(train))
-                | MakeVocabulary(
-                    output_dir, wanted, settings, exact=True, initial=initial, rates=counts.get(SOURCE_RATES)
-                )
-            )
+            _ = pipeline | "Shards" >> beam.Create(shard_paths(train)) | make
 
 
 class VocabGen(

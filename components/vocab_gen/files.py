@@ -27,6 +27,7 @@ from bert_keras.tokenizers.vocabulary_files import (
     SENTENCEPIECE_FILE,
     VOCABULARY_FILE,
     VOCABULARY_SPEC_FILE,
+    read_merges,
     read_vocabulary,
 )
 from bert_keras.tokenizers.wordpiece import BertTokenizer, make_tokenizer
@@ -120,19 +121,14 @@ def read_given(path: str, settings: VocabularySettings) -> tuple[list[str], list
         else:
             # As in the original's load_vocab: only "\n" ends a line, tokens are stripped.
             vocabulary = [line.strip() for line in text.removesuffix("\n").split("\n")]
-        merges = _parse_merges(path.rpartition("/")[0] or ".") if settings.algorithm == "byte_bpe" else []
+        merges = []
+        if settings.algorithm == "byte_bpe":
+            merges_path = f"{path.rpartition('/')[0] or '.'}/{MERGES_FILE}"
+            merges = read_merges(_read(merges_path).decode("utf-8"), merges_path)
         make_tokenizer(vocabulary, {**dataclasses.asdict(settings), **_further_fields(path)}, merges)
     except (OSError, ValueError, AttributeError, TypeError) as error:
         raise InputError(f"{path} is not a vocabulary for {settings.algorithm}: {error}") from error
     return vocabulary, merges, None
-
-
-def _parse_merges(directory: str) -> list[tuple[str, str]]:
-    lines = _read(f"{directory}/{MERGES_FILE}").decode("utf-8").removesuffix("\n").split("\n")
-    pairs = [tuple(line.split(" ")) for line in lines if not line.startswith("#version")]
-    if wrong := [pair for pair in pairs if len(pair) != 2]:
-        raise ValueError(f"{directory}/{MERGES_FILE}: {' '.join(wrong[0])!r} is not a pair of tokens")
-    return pairs  # type: ignore[return-value]
 
 
 def _read(path: str) -> bytes:

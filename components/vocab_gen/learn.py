@@ -22,6 +22,7 @@ from components.vocab_gen.settings import VocabularySettings
 # The trainer takes text, not counts: counts are scaled down to at most this many words.
 MAX_WORDS_SHOWN = 50_000_000
 WORDS_A_LINE = 10_000
+_TRAINER: dict[str, Any] = {"min_frequency": 1, "show_progress": False}
 # For byte-level BPE, whose trainer takes some 105 bytes of memory for each byte of a distinct word, and for one word a
 # time that grows with the square of its length: longer words are cut.
 MAX_BYTES_LEARNED = 20_000_000
@@ -78,11 +79,7 @@ def learn_wordpiece(
     tokenizer = Tokenizer(models.WordPiece(unk_token=UNK))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     trainer = trainers.WordPieceTrainer(
-        vocab_size=vocab_size,
-        min_frequency=1,
-        special_tokens=pieces,
-        limit_alphabet=max(1, len(alphabet)),
-        show_progress=False,
+        vocab_size=vocab_size, special_tokens=pieces, limit_alphabet=max(1, len(alphabet)), **_TRAINER
     )
     tokenizer.train_from_iterator(_lines(words), trainer)
     ids = tokenizer.get_vocab()
@@ -133,12 +130,8 @@ def learn_byte_bpe(
         raise InputError(f"byte-level BPE needs at least {needed} tokens for its bytes, but vocab_size is {vocab_size}")
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    trainer = trainers.BpeTrainer(
-        vocab_size=vocab_size,
-        min_frequency=1,
-        special_tokens=[*byte_bpe.SPECIAL_TOKENS, *byte_bpe.byte_alphabet()],
-        show_progress=False,
-    )
+    special = [*byte_bpe.SPECIAL_TOKENS, *byte_bpe.byte_alphabet()]
+    trainer = trainers.BpeTrainer(vocab_size=vocab_size, special_tokens=special, **_TRAINER)
     tokenizer.train_from_iterator(_lines(words), trainer)
     # The library exposes merges only in its own format.
     model = json.loads(tokenizer.to_str())["model"]

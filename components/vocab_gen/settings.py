@@ -1,10 +1,9 @@
 """Settings for learning a vocabulary."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Literal
 
+from bert_keras.errors import check_settings
 from bert_keras.tokenizers.unicode_tables import Normalization
 
 
@@ -42,16 +41,13 @@ class VocabularySettings:
     extend: int = 0
 
     def __post_init__(self) -> None:
-        if self.min_word_count < 1:
-            raise ValueError(f"vocabulary.min_word_count is {self.min_word_count}; it must be at least 1")
-        if self.extend < 0:
-            raise ValueError(f"vocabulary.extend is {self.extend}; it must be at least 0")
+        check_settings("vocabulary", self, "at least 1", lambda x: x >= 1, "min_word_count")
+        check_settings("vocabulary", self, "at least 0", lambda x: x >= 0, "extend")
+        check_settings("vocabulary", self, "in (0, 1]", lambda x: 0.0 < x <= 1.0, "character_coverage")
         if self.extend and self.algorithm != "wordpiece":
             raise ValueError(
                 f"vocabulary.extend adds words to a vocabulary of word pieces only; {self.algorithm} cannot take them"
             )
-        if not 0.0 < self.character_coverage <= 1.0:
-            raise ValueError(f"vocabulary.character_coverage is {self.character_coverage}; it must be in (0, 1]")
 
     @property
     def normalization(self) -> Normalization:

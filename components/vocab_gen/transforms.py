@@ -6,6 +6,7 @@ import glob
 import posixpath
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 import apache_beam as beam
 from apache_beam.transforms.window import GlobalWindows
@@ -97,7 +98,9 @@ class LearnVocabulary(beam.DoFn):
         counts = {word: count for word, count in pairs if count}
         source, merges, model = "learned", list[tuple[str, str]](), None
         rates: dict[str, float] = {}
+        facts: dict[str, Any] = {"words": sum(counts.values()), "distinct_words": len(counts), "min_word_count": least}
         if self.initial:
+            facts |= format_fields(self.initial)
             source = "extended"
             vocabulary, rates = add_words(counts, self.initial, self.settings)
         elif self.settings.algorithm == "byte_bpe":
@@ -107,19 +110,7 @@ class LearnVocabulary(beam.DoFn):
             vocabulary = [piece for piece, _ in precompiled(model)[0]]
         else:
             vocabulary = learn_wordpiece(counts, self.vocab_size, self.settings, exact=self.exact)
-        write_vocabulary(
-            self.output_dir,
-            vocabulary,
-            merges,
-            self.settings,
-            model,
-            source=source,
-            words=sum(counts.values()),
-            distinct_words=len(counts),
-            min_word_count=least,
-            **rates,
-            **(format_fields(self.initial) if self.initial else {}),
-        )
+        write_vocabulary(self.output_dir, vocabulary, merges, self.settings, model, source=source, **rates, **facts)
         yield len(vocabulary)
 
 

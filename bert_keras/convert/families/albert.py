@@ -1,18 +1,13 @@
 """ALBERT (arXiv 1909.11942): one layer for all, under embeddings of another width."""
 
-from __future__ import annotations
-
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bert_keras.convert.families.family import Family, TaskHead, plain_fields, task_heads
 from bert_keras.convert.weight_map import bert_heads
 from bert_keras.errors import InputError
-from bert_keras.tokenizers.protocol import SENTENCEPIECE, WORDPIECE
-
-if TYPE_CHECKING:
-    from bert_keras.models.config import BertConfig
-    from bert_keras.tokenizers.protocol import Tokenizer
+from bert_keras.models.config import BertConfig
+from bert_keras.tokenizers.protocol import SENTENCEPIECE, WORDPIECE, Tokenizer
 
 
 def _fields_here(stored: dict[str, Any]) -> dict[str, Any]:

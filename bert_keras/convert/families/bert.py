@@ -1,8 +1,13 @@
-"""BERT (arXiv 1810.04805)."""
+"""BERT (arXiv 1810.04805), and ELECTRA (arXiv 2003.10555): a discriminator or a generator, with embeddings that may be
+narrower than the encoder.
+"""
 
-from bert_keras.convert.families.family import Family, KerasHubClass, TaskHead, task_heads
-from bert_keras.convert.weight_map import bert_heads
-from bert_keras.tokenizers.protocol import SENTENCEPIECE, WORDPIECE
+from typing import Any
+
+from bert_keras.convert.families.family import Family, KerasHubClass, TaskHead, plain_fields, task_heads
+from bert_keras.convert.weight_map import bert_heads, electra_heads
+from bert_keras.models.config import BertConfig
+from bert_keras.tokenizers.protocol import BYTE_BPE, SENTENCEPIECE, WORDPIECE, Tokenizer
 
 BERT = Family(
     name="bert",
@@ -19,4 +24,40 @@ BERT = Family(
     in_tf1=True,
     task_heads=task_heads(TaskHead(layer="bert.pooler.dense")),
     keras_hub=KerasHubClass("BertBackbone", "gelu_tanh", 1e-12),
+)
+
+# Of the head of choices, `ElectraSequenceSummary`.
+_SUMMARY = {"summary_type": "first", "summary_use_proj": True, "summary_activation": "gelu"}
+
+
+def _fields_here(stored: dict[str, Any]) -> dict[str, Any]:
+    if "embedding_size" not in stored:
+        raise ValueError("'embedding_size' is missing; the configuration of an ELECTRA needs it")
+    return stored
+
+
+def _fields_there(
+    family: Family, config: BertConfig, width: int, activation: str, tokenizer: Tokenizer | None
+) -> dict[str, Any]:
+    return {**plain_fields(family, config, width, activation, tokenizer), "embedding_size": width}
+
+
+ELECTRA = Family(
+    name="electra",
+    title="ELECTRA",
+    algorithms=(WORDPIECE, BYTE_BPE, SENTENCEPIECE),
+    heads=electra_heads,
+    prefix="electra.",
+    head_prefixes=("discriminator_predictions.", "generator_predictions.", "generator_lm_head."),
+    class_stem="Electra",
+    tied={"generator_lm_head.weight": "electra.embeddings.word_embeddings.weight"},
+    in_tf1=True,
+    keras_hub=KerasHubClass("ElectraBackbone", "gelu_tanh", 1e-12, "vocab_size", tokenizer="ElectraTokenizer"),
+    exact_head=True,
+    fields_here=_fields_here,
+    fields_there=_fields_there,
+    task_heads=task_heads(
+        TaskHead("classifier.out_proj", "classifier.dense", ("gelu",)),
+        TaskHead("classifier", "sequence_summary.summary", ("gelu",), must_be=_SUMMARY),
+    ),
 )

@@ -4,8 +4,6 @@ A released discriminator's head for replaced tokens (`mask_predictions.`) adds t
 another function than an ELECTRA's, and `transformers` has neither.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from bert_keras.convert.families.family import Family, TaskHead, plain_but_for, plain_fields, task_heads

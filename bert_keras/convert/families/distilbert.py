@@ -1,16 +1,11 @@
 """DistilBERT (arXiv 1910.01108): BERT's layers without segments and without a pooler."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bert_keras.convert.families.family import Family, TaskHead, check_plain, plain_but_for, task_heads
 from bert_keras.convert.weight_map import bert_heads
-from bert_keras.tokenizers.protocol import WORDPIECE
-
-if TYPE_CHECKING:
-    from bert_keras.models.config import BertConfig
-    from bert_keras.tokenizers.protocol import Tokenizer
+from bert_keras.models.config import BertConfig
+from bert_keras.tokenizers.protocol import WORDPIECE, Tokenizer
 
 # Name here -> name there, and the value of a file that lacks it (`DistilBertConfig`).
 _FIELDS: dict[str, tuple[str, Any]] = {

@@ -5,16 +5,14 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
+
+from bert_keras.convert.families.weight import StoredTensor, Weight
 from bert_keras.errors import InputError
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from bert_keras.convert.families.weight import StoredTensor, Weight
-    from bert_keras.models.config import BertConfig, HiddenAct
-    from bert_keras.tokenizers.protocol import Tokenizer
+from bert_keras.models.config import BertConfig, HiddenAct
+from bert_keras.tokenizers.protocol import Tokenizer
 
 
 def check_plain(config: BertConfig, whose: str) -> None:
@@ -57,22 +55,16 @@ class KerasHubClass:
 
 
 class TaskHead(NamedTuple):
-    """A head in Hugging Face's files.
+    """A head in Hugging Face's files."""
 
-    Attributes:
-        output: the output layer. Of choices it has a bias there, which changes no answer and is not read.
-        layer: the layer before it, the pooler here; "": there is none.
-        functions: what that layer can compute (`bert_keras.models.backbone.HEADS`). Of two, `classifier_pooling` of
-            `config.json` is `cls` with the first and `mean` with the second.
-        norm: the layer normalisation of that layer; "": there is none.
-        must_be: fields of `config.json` whose other values mean another function.
-    """
-
+    # The output layer. Of choices it has a bias there, which changes no answer and is not read.
     output: str = "classifier"
-    layer: str = ""
+    layer: str = ""  # the layer before it, the pooler here; "": there is none
+    # What that layer can compute (`bert_keras.models.backbone.HEADS`). Of two, `classifier_pooling` of `config.json` is
+    # `cls` with the first and `mean` with the second.
     functions: tuple[str, ...] = ("tanh",)
-    norm: str = ""
-    must_be: Mapping[str, Any] = {}
+    norm: str = ""  # the layer normalisation of that layer; "": there is none
+    must_be: Mapping[str, Any] = {}  # fields of `config.json` whose other values mean another function
 
 
 def task_heads(sequences: TaskHead, choices: TaskHead | None = None) -> dict[str, TaskHead]:
@@ -91,57 +83,42 @@ class Family:
     """A row of the table of families.
 
     All families have the same layers; their files differ in names, in heads and in what the configuration says.
-
-    Attributes:
-        name: `model_type` of Hugging Face's `config.json`, and `family` of a pushed folder's `bert_config.json`.
-        title: name in messages.
-        algorithms: the tokenizers that its models have.
-        heads: the weights of pooler and heads, from the encoder's configuration and the embeddings' width.
-        prefix: of Hugging Face's tensors, but for those of the heads.
-        head_prefixes: of Hugging Face's tensors of heads.
-        class_stem: of the classes of `transformers`: the stem of `BertModel` is "Bert".
-        tied: tensors that repeat another one of the file: the copy -> the tensor that it equals.
-        unused_rows: rows of Hugging Face's position embeddings before the first position. In a RoBERTa row 1 is for
-            padding, row 0 is unused (`bert_keras.models.roberta`).
-        renamed: patterns of Hugging Face's names in a BERT and their replacements (`re.sub`); none: the names are
-            built from `prefix`.
-        in_tf1: whether google-research's checkpoints name the tensors.
-        keras_hub: None: keras-hub has no such class.
-        must_be: fields of `config.json` whose other values mean another model.
-        defaults: values of fields that `config.json` may lack.
-        exact_head: whether `transformers` computes the masked-LM head with the exact gelu, whatever the encoder has.
-        fields_here: from the fields of `config.json` to those of `BertConfig`, and `embedding_size` if the file has it;
-            ValueError for an encoder that does not exist here.
-        fields_there: the inverse, from the family, the encoder, the embeddings' width, the name of its activation there
-            and the tokenizer; InputError if the family has no such encoder.
-        tensors_here: the tensors of a file of Hugging Face's, one for each weight.
-        tensors_there: the inverse.
-        task_heads: the heads of fine-tuned models (`task_heads`).
-        only_fast_tokenizer: whether `transformers` has the tokenizer as `tokenizer.json` alone.
-        has_segments: whether the texts of a pair may differ in their segments, as the tokenizer's format says.
-        masked_lm_only: whether its pre-training trains neither pooler nor next-sentence head.
     """
 
-    name: str
-    title: str
-    algorithms: tuple[str, ...]
+    name: str  # `model_type` of Hugging Face's `config.json`, and `family` of a pushed folder's `bert_config.json`
+    title: str  # name in messages
+    algorithms: tuple[str, ...]  # the tokenizers that its models have
+    # The weights of pooler and heads, from the encoder's configuration and the embeddings' width.
     heads: Callable[[BertConfig, int], Iterable[Weight]] = lambda config, width: ()
-    prefix: str = ""
-    head_prefixes: tuple[str, ...] = ()
-    class_stem: str = ""
+    prefix: str = ""  # of Hugging Face's tensors, but for those of the heads
+    head_prefixes: tuple[str, ...] = ()  # of Hugging Face's tensors of heads
+    class_stem: str = ""  # of the classes of `transformers`: the stem of `BertModel` is "Bert"
+    # Tensors that repeat another one of the file: the copy -> the tensor that it equals.
     tied: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    # Rows of Hugging Face's position embeddings before the first position. In a RoBERTa row 1 is for padding, row 0 is
+    # unused (`bert_keras.models.roberta`).
     unused_rows: int = 0
+    # Patterns of Hugging Face's names in a BERT and their replacements (`re.sub`); none: the names are built from
+    # `prefix`.
     renamed: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = ()
-    in_tf1: bool = False
-    keras_hub: KerasHubClass | None = None
+    in_tf1: bool = False  # whether google-research's checkpoints name the tensors
+    keras_hub: KerasHubClass | None = None  # None: keras-hub has no such class
+    # Fields of `config.json` whose other values mean another model.
     must_be: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    # Values of fields that `config.json` may lack.
     defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    exact_head: bool = False
+    exact_head: bool = False  # whether `transformers` computes the masked-LM head with the exact gelu in any case
+    # From the fields of `config.json` to those of `BertConfig`, and `embedding_size` if the file has it; ValueError for
+    # an encoder that does not exist here.
     fields_here: Callable[[dict[str, Any]], dict[str, Any]] = dict
+    # The inverse, from the family, the encoder, the embeddings' width, the name of its activation there and the
+    # tokenizer; InputError if the family has no such encoder.
     fields_there: Callable[[Family, BertConfig, int, str, Tokenizer | None], dict[str, Any]] = plain_fields
+    # The tensors of a file of Hugging Face's, one for each weight.
     tensors_here: Callable[[Iterable[StoredTensor]], Iterable[StoredTensor]] = iter
-    tensors_there: Callable[[dict[str, np.ndarray]], dict[str, np.ndarray]] = dict
+    tensors_there: Callable[[dict[str, np.ndarray]], dict[str, np.ndarray]] = dict  # the inverse
+    # The heads of fine-tuned models (`task_heads`).
     task_heads: Mapping[str, TaskHead] = dataclasses.field(default_factory=dict)
-    only_fast_tokenizer: bool = False
-    has_segments: bool = True
-    masked_lm_only: bool = False
+    only_fast_tokenizer: bool = False  # whether `transformers` has the tokenizer as `tokenizer.json` alone
+    has_segments: bool = True  # whether the texts of a pair may differ in segments, as the tokenizer's format says
+    masked_lm_only: bool = False  # whether its pre-training trains neither pooler nor next-sentence head

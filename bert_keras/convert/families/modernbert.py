@@ -4,8 +4,6 @@ Released files have `global_attn_every_n_layers`, `global_rope_theta` and `local
 `layer_types` and `rope_parameters` instead, and reads both.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from collections.abc import Iterable, Iterator
@@ -46,11 +44,7 @@ _FUSED, _PARTS = "attn.Wqkv.", ("query.", "key.", "value.")
 
 
 def _fields_here(stored: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a `config.json` under the names of `BertConfig`.
-
-    Raises:
-        ValueError: no encoder here is the same.
-    """
+    """The fields of a `config.json` under the names of `BertConfig`. ValueError: no encoder here is the same."""
     stored = {**dict(_FIELDS.values()), **stored}
     for kind, base in _ROTARY.items():
         rotary = (stored.get("rope_parameters") or {}).get(kind) or {}

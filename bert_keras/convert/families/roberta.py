@@ -1,17 +1,15 @@
-"""RoBERTa (arXiv 1907.11692), and the families with its weights: XLM-RoBERTa (1911.02116), CamemBERT (1911.03894)."""
+"""RoBERTa (arXiv 1907.11692), and the families with its weights: XLM-RoBERTa (1911.02116), CamemBERT (1911.03894).
 
-from __future__ import annotations
+MPNet (arXiv 2004.09297) has its positions, no segments, and a bias by distance in all layers.
+"""
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from bert_keras.convert.families.family import Family, KerasHubClass, plain_fields, roberta_task_heads
+from bert_keras.convert.families.family import Family, KerasHubClass, plain_but_for, plain_fields, roberta_task_heads
 from bert_keras.convert.weight_map import roberta_heads
-from bert_keras.tokenizers.protocol import BYTE_BPE, SENTENCEPIECE, WORDPIECE
-
-if TYPE_CHECKING:
-    from bert_keras.models.config import BertConfig
-    from bert_keras.tokenizers.protocol import Tokenizer
+from bert_keras.models.config import BertConfig
+from bert_keras.tokenizers.protocol import BYTE_BPE, SENTENCEPIECE, WORDPIECE, Tokenizer
 
 
 def _fields_there(
@@ -53,3 +51,45 @@ XLM_ROBERTA = dataclasses.replace(
     ROBERTA, name="xlm-roberta", title="XLM-RoBERTa", class_stem="XLMRoberta", keras_hub=None
 )
 CAMEMBERT = dataclasses.replace(ROBERTA, name="camembert", title="CamemBERT", class_stem="Camembert", keras_hub=None)
+
+_MPNET: dict[str, Any] = {
+    **{"type_vocab_size": 0, "relative_attention": "bias"},
+    **{"relative_buckets": 32, "max_relative_distance": 128},
+}
+
+
+def _mpnet_fields_there(
+    family: Family, config: BertConfig, width: int, activation: str, tokenizer: Tokenizer | None
+) -> dict[str, Any]:
+    fields = _fields_there(family, plain_but_for(config, _MPNET, family.title), width, activation, tokenizer)
+    del fields["type_vocab_size"]
+    return fields
+
+
+MPNET = Family(
+    name="mpnet",
+    title="MPNet",
+    algorithms=(WORDPIECE,),
+    heads=roberta_heads,
+    prefix="mpnet.",
+    head_prefixes=("lm_head.",),
+    class_stem="MPNet",
+    tied={"lm_head.decoder.weight": "mpnet.embeddings.word_embeddings.weight", "lm_head.decoder.bias": "lm_head.bias"},
+    unused_rows=2,
+    renamed=(
+        (r"rel_embeddings", "relative_attention_bias"),
+        (r"attention\.self\.(\w)\w+", r"attention.attn.\1"),
+        (r"attention\.output\.dense", "attention.attn.o"),
+        (r"attention\.output\.LayerNorm", "attention.LayerNorm"),
+        (r"^(?:bert|roberta)\.", "mpnet."),
+    ),
+    # Positions as in RoBERTa; `transformers` computes 32 buckets, whatever the size of the table.
+    must_be={"pad_token_id": 1, "relative_attention_num_buckets": 32},
+    defaults={"vocab_size": 30527},  # `MPNetConfig`
+    exact_head=True,
+    fields_here=lambda stored: {**stored, **_MPNET},
+    fields_there=_mpnet_fields_there,
+    has_segments=False,
+    masked_lm_only=True,
+    task_heads=roberta_task_heads("mpnet.pooler.dense"),
+)

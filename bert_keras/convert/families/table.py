@@ -1,16 +1,12 @@
 """The families of encoders that are known here."""
 
-from __future__ import annotations
-
 from bert_keras.convert.families.albert import ALBERT
-from bert_keras.convert.families.bert import BERT
+from bert_keras.convert.families.bert import BERT, ELECTRA
 from bert_keras.convert.families.deberta_v2 import DEBERTA_V2
 from bert_keras.convert.families.distilbert import DISTILBERT
-from bert_keras.convert.families.electra import ELECTRA
 from bert_keras.convert.families.family import Family
 from bert_keras.convert.families.modernbert import MODERNBERT
-from bert_keras.convert.families.mpnet import MPNET
-from bert_keras.convert.families.roberta import CAMEMBERT, ROBERTA, XLM_ROBERTA
+from bert_keras.convert.families.roberta import CAMEMBERT, MPNET, ROBERTA, XLM_ROBERTA
 from bert_keras.errors import InputError
 from bert_keras.tokenizers.byte_bpe import ByteBpeTokenizer, check_order
 from bert_keras.tokenizers.protocol import SENTENCEPIECE, TITLES, WORDPIECE, Tokenizer
@@ -19,18 +15,8 @@ from bert_keras.tokenizers.protocol import SENTENCEPIECE, TITLES, WORDPIECE, Tok
 _BILM = Family(name="bilm", title="biLM", algorithms=(WORDPIECE, SENTENCEPIECE))
 _STATIC = Family(name="static", title="static model", algorithms=tuple(TITLES), heads=BERT.heads)
 _ALL = (
-    BERT,
-    ROBERTA,
-    ELECTRA,
-    MODERNBERT,
-    ALBERT,
-    DISTILBERT,
-    XLM_ROBERTA,
-    CAMEMBERT,
-    MPNET,
-    DEBERTA_V2,
-    _BILM,
-    _STATIC,
+    *(BERT, ROBERTA, ELECTRA, MODERNBERT, ALBERT, DISTILBERT, XLM_ROBERTA, CAMEMBERT, MPNET, DEBERTA_V2),
+    *(_BILM, _STATIC),
 )
 FAMILIES = {family.name: family for family in _ALL}
 

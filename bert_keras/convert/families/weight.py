@@ -1,7 +1,5 @@
 """A weight and its names in the formats of other programs, and a tensor of a file."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 from typing import Literal, NamedTuple
@@ -26,7 +24,7 @@ class StoredTensor:
     def __str__(self) -> str:
         return f"{self.name} {list(self.shape)}"
 
-    def transposed(self) -> StoredTensor:
+    def transposed(self) -> "StoredTensor":
         return dataclasses.replace(self, shape=self.shape[::-1], read=lambda: self.read().T)
 
 

@@ -5,23 +5,19 @@ text-pair-score or text-pair-labels if the labels name entailment, or the model 
 another one of its type.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import os
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from bert_keras import files
 from bert_keras.convert.architecture import Architecture, class_end
 from bert_keras.convert.families.table import FAMILIES
 from bert_keras.convert.huggingface.sentence_transformers import ACTIVATIONS, read_activation
+from bert_keras.convert.model_folder import ModelFolder
 from bert_keras.errors import InputError
 from bert_keras.tasks.settings import TaskSettings
 from bert_keras.tasks.table import Task, task_of
-
-if TYPE_CHECKING:
-    from bert_keras.convert.model_folder import ModelFolder
 
 _TASKS = {"ForTokenClassification": "ner", "ForQuestionAnswering": "squad1.1", "ForMultipleChoice": "swag"}
 # `problem_type` of `config.json` by task type.
@@ -43,8 +39,7 @@ class FineTuned(NamedTuple):
 def read_fine_tuned(path: str, architecture: Architecture, length: int, names: Collection[str]) -> FineTuned:
     """The task of the model with the `config.json` at `path`, of `length` tokens; `names` are its head's tensors.
 
-    Raises:
-        InputError: the ids of labels are not 0, 1, ..., or the head computes another function.
+    InputError: the ids of labels are not 0, 1, ..., or the head computes another function.
     """
     fields, heads = files.read_json(path), FAMILIES[architecture.family].task_heads
     name = str((fields.get("architectures") or [""])[0])
@@ -91,10 +86,8 @@ def _labels(path: str, fields: dict[str, Any]) -> tuple[str, ...]:
 def as_task(folder: ModelFolder, name: str) -> ModelFolder:
     """A fine-tuned model as one of another task of its type, such as of pairs of texts.
 
-    Labels without names (LABEL_0, ...) get those of the task, in its order.
-
-    Raises:
-        InputError: the task is of another type, or has other labels.
+    Labels without names (LABEL_0, ...) get those of the task, in its order. InputError: the task is of another type, or
+    has other labels.
     """
     task, before = task_of(name), folder.task
     if before is None or task.kind != before.kind:
@@ -113,8 +106,7 @@ def as_task(folder: ModelFolder, name: str) -> ModelFolder:
 def fine_tuned_fields(folder: ModelFolder, architecture: Architecture) -> dict[str, Any]:
     """The fields of `config.json` for the head of a task model; empty for another model.
 
-    Raises:
-        InputError: `transformers` has no class with such a head.
+    InputError: `transformers` has no class with such a head.
     """
     task, settings, head = folder.task, folder.settings, architecture.head
     if task is None or settings is None:

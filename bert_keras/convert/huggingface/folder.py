@@ -66,12 +66,9 @@ _READ = {name: family for name, family in FAMILIES.items() if family.prefix}
 def read_huggingface(directory: str, cased: bool | None = None) -> ModelFolder:
     """Read a model according to `config.json`, with the heads in the file.
 
-    Tensors may have the family's prefix or not (`bert.`).
-
-    Raises:
-        InputError: a file is missing or damaged, weights exist only as a pickle, the configuration is for another type
-            of model, the sizes of vocabulary and word embeddings differ, or a tensor is missing, mis-shaped, unknown,
-            or not tied as required. Names file, tensor, shapes, and what to do.
+    Tensors may have the family's prefix or not (`bert.`). InputError: a file is missing or damaged, weights exist only
+    as a pickle, the configuration is for another type of model, the sizes of vocabulary and word embeddings differ, or
+    a tensor is missing, mis-shaped, unknown, or not tied as required. Names file, tensor, shapes, and what to do.
     """
     config_path = os.path.join(directory, CONFIG_FILE)
     architecture = _read_architecture(config_path)
@@ -154,12 +151,9 @@ def write_huggingface(folder: ModelFolder, directory: str) -> Written:
     """Write a folder that `transformers` loads, as the class with the same heads, or as the bare encoder.
 
     Tensors always have the family's prefix: `transformers` reads both forms, other programs only this one. With
-    `embedding` sentence-transformers loads the folder, too.
-
-    Raises:
-        InputError: the sizes of vocabulary and word embeddings differ, a RoBERTa's padding id is not 1,
-            `transformers` computes the head with another function or has no such head, or the model is causal.
-            Nothing is written.
+    `embedding` sentence-transformers loads the folder, too. InputError: the sizes of vocabulary and word embeddings
+    differ, a RoBERTa's padding id is not 1, `transformers` computes the head with another function or has no such head,
+    or the model is causal. Nothing is written.
     """
     from safetensors.numpy import save_file
 
@@ -177,11 +171,7 @@ def write_huggingface(folder: ModelFolder, directory: str) -> Written:
     left_out += ("generator",) if folder.generator and family.name != "electra" else ()
     tensors = weight_copy.tensors_of(model, "huggingface", family.name)
     if architecture.head:
-        unread = {
-            weight.huggingface.name
-            for weight in architecture.weights()
-            if weight.part == "pooler" and weight.huggingface
-        }
+        unread = {w.huggingface.name for w in architecture.weights() if w.part == "pooler" and w.huggingface}
         tensors = {name: value for name, value in tensors.items() if name not in unread}
         # Of choices, which all have the same.
         tensors.setdefault(f"{architecture.head.output}.bias", np.zeros(architecture.outputs, "float32"))

@@ -1,17 +1,13 @@
 """README.md of a Hugging Face folder: metadata of the hub, and what the model is, its scores, and how to use it."""
 
-from __future__ import annotations
-
 import os
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 
 from bert_keras import files
-
-if TYPE_CHECKING:
-    from bert_keras.convert.model_folder import ModelFolder
+from bert_keras.convert.model_folder import ModelFolder
 
 CARD_FILE = "README.md"
 # Of a pushed version (`components.pusher.lineage`).

@@ -4,8 +4,6 @@
 cross-encoder is a class with a head for pairs, one module (none before version 5.4), and what it applies to logits.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from typing import Any
@@ -48,12 +46,8 @@ _REMEDY = f"remove {MODULES_FILE} to convert the encoder alone"
 def read_embedding(directory: str, positions: int) -> tuple[EmbeddingSettings, tuple[str, ...]]:
     """Read how texts get their vectors, with a remark if it is in a way that `embed` does not have.
 
-    Args:
-        directory: a folder of Hugging Face's format.
-        positions: the tokens that the encoder reads.
-
-    Raises:
-        InputError: a file is missing or is not what sentence-transformers writes.
+    `directory`: a folder of Hugging Face's format. `positions`: the tokens that the encoder reads. InputError: a file
+    is missing or is not what sentence-transformers writes.
     """
     path = os.path.join(directory, MODULES_FILE)
     if not os.path.exists(path):
@@ -70,7 +64,11 @@ def read_embedding(directory: str, positions: int) -> tuple[EmbeddingSettings, t
     if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
         return NO_EMBEDDING, (_not_read(directory, f"its modules are {', '.join(kinds) or 'none'}"),)
     pooling_path = os.path.join(directory, modules[1][1], _POOLING_FILE)
-    mode = _pooling_mode(files.read_json(pooling_path))
+    fields = files.read_json(pooling_path)
+    mode = fields.get("pooling_mode")
+    if mode is None:
+        switches = [name for name, value in fields.items() if name.startswith("pooling_mode_") and value]
+        mode = "+".join(_SWITCHES.get(name, name) for name in switches) or "none"
     if mode not in ("mean", "cls"):
         return NO_EMBEDDING, (_not_read(directory, f"its pooling is {mode}"),)
     path, settings = _settings(directory)
@@ -81,17 +79,14 @@ def read_embedding(directory: str, positions: int) -> tuple[EmbeddingSettings, t
     longest = positions if longest is None else longest
     if not isinstance(longest, (int, float)) or longest < 3:
         raise InputError(f"{path}: {field} is {longest!r}; it must be a number of tokens, 3 or more")
-    return EmbeddingSettings(mode, len(kinds) == 3, int(longest) if longest < positions else 0), _remarks(directory)
+    limit = int(longest) if longest < positions else 0
+    return EmbeddingSettings("cls" if mode == "cls" else "mean", len(kinds) == 3, limit), _remarks(directory)
 
 
 def lower_cased(directory: str, vocabulary: Vocabulary | None, rules: dict[str, Any]) -> dict[str, Any]:
     """The rules of a folder's tokenizer, or, if the model lower-cases before it, those of both.
 
-    Args:
-        rules: result of `read_rules`.
-
-    Raises:
-        InputError: a setting asks for another text or vector than `embed` gives.
+    `rules`: result of `read_rules`. InputError: a setting asks for another text or vector than `embed` gives.
     """
     path, settings = _settings(directory)
     if not settings.get("do_lower_case") or vocabulary is None:
@@ -122,12 +117,8 @@ def _prompt_fields(directory: str) -> tuple[str, dict[str, Any]]:
 def read_activation(directory: str, fields: dict[str, Any], is_choice: bool) -> str | None:
     """Read the activation of logits (`ACTIVATIONS`), "" if the folder does not say it; None: it is no cross-encoder.
 
-    Args:
-        fields: of `config.json`.
-        is_choice: whether its answer is one of several labels, which have a softmax here.
-
-    Raises:
-        InputError: it is another function.
+    `fields`: of `config.json`. `is_choice`: whether its answer is one of several labels, which have a softmax here.
+    InputError: it is another function.
     """
     path, later = _prompt_fields(directory)
     if later.get("model_type") == "CrossEncoder":
@@ -160,14 +151,6 @@ def _remarks(directory: str, kind: str = "SentenceTransformer") -> tuple[str, ..
         remarks += (f"the prompts of {path} are not kept ({', '.join(written)}): begin texts with them",)
     listed = ("__version__", "model_type", "prompts", "default_prompt_name", "similarity_fn_name", "activation_fn")
     return remarks + unknown_fields(path, fields, listed)
-
-
-def _pooling_mode(fields: dict[str, Any]) -> Any:
-    named = fields.get("pooling_mode")
-    if named is None:
-        on = [name for name, value in fields.items() if name.startswith("pooling_mode_") and value]
-        named = "+".join(_SWITCHES.get(name, name) for name in on) or "none"
-    return named
 
 
 def _not_read(directory: str, reason: str) -> str:

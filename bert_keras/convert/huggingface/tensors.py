@@ -1,7 +1,5 @@
 """The tensors of a Hugging Face folder: its files of weights, and their names as in the table of weights."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import os

@@ -5,8 +5,6 @@ folder's model has the outputs for them; of an ELECTRA's two networks only one i
 training tokenizes them. Legend: B rows, T tokens, W words, M masks, H hidden, V vocabulary.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -54,17 +52,10 @@ class Signature:
 class OnnxModel:
     """A folder with `model.onnx` or its int8 form, ready for requests. Thread-safe.
 
-    Args:
-        directory: a folder of `bert-tfx convert --to onnx`, or a pushed one with `export.engine=onnx`.
-        cores, whole_files: as of `open_network`.
-
-    Raises:
-        InputError: a file is missing or damaged, or was quantized by an earlier release.
-
-    Attributes:
-        task: a task model's, or None.
-        vocabulary: object [V], the tokens' bytes.
-        signatures: by name; `serving_default` is a task model's task, else fill_mask or encode.
+    `directory`: a folder of `bert-tfx convert --to onnx`, or a pushed one with `export.engine=onnx`. `cores`,
+    `whole_files`: as of `open_network`. InputError: a file is missing or damaged, or was quantized by an earlier
+    release. `task`: a task model's, or None. `vocabulary`: object [V], the tokens' bytes. `signatures`: by name;
+    `serving_default` is a task model's task, else fill_mask or encode.
     """
 
     def __init__(self, directory: str, cores: int = 1, whole_files: bool = False):
@@ -118,21 +109,14 @@ class OnnxModel:
         number, whole, string = np.float32, np.int64, object
         choices: Tensors = {**_strings(_TEXT), "choices": (string, (-1, -1))}
         by_word = {"words": string, "tags": string, "scores": number, "starts": whole, "ends": whole}
-        by_row = {"score": number, "null_score_difference": number, "start": whole, "end": whole}
+        by_row = {"answer": string, "score": number, "null_score_difference": number, "start": whole, "end": whole}
+        by_label = {"label": (string, (-1,)), "labels": (string, (-1, labels)), "scores": (number, (-1, labels))}
         kinds: dict[str, tuple[Any, Tensors, Tensors]] = {
-            "classification": (
-                self._label,
-                texts,
-                {"label": (string, (-1,)), "labels": (string, (-1, labels)), "scores": (number, (-1, labels))},
-            ),
+            "classification": (self._label, texts, by_label),
             "regression": (self._score, texts, {"score": (number, (-1,))}),
             "multiple_choice": (self._choose, choices, {"choice": (whole, (-1,)), "scores": (number, (-1, -1))}),
             "tagging": (self._tag, texts, {name: (type_, (-1, -1)) for name, type_ in by_word.items()}),
-            "span": (
-                self._find_span,
-                texts,
-                {"answer": (string, (-1,)), **{name: (type_, (-1,)) for name, type_ in by_row.items()}},
-            ),
+            "span": (self._find_span, texts, {name: (type_, (-1,)) for name, type_ in by_row.items()}),
         }
         answer, inputs, outputs = kinds["classification" if task.kind == "multi_label" else task.kind]
         return Signature(inputs, outputs, partial(answer, task))
@@ -275,10 +259,8 @@ def _words(text: str) -> list[tuple[str, int, int]]:
 
     As in `bert_keras.saved_model.tagging_answers.TagAnswers`.
     """
-    table = ut.fold_table(lower_case=False)
     points = np.array([ord(character) for character in text], np.int64)
-    kind = table.kind[points]
-    space = ((kind & ut.LENGTH_MASK) == 1) & (table.replacement[points, 0] == ut.SPACE)
+    kind, space = ut.fold_table(lower_case=False).kind[points], ut.white_space()[points]
     blocks = np.array(ut.IDEOGRAPH_BLOCKS)
     ideograph = ((points[:, None] >= blocks[:, 0]) & (points[:, None] <= blocks[:, 1])).any(axis=1)
     inner = np.flatnonzero(((kind & ut.ISOLATED) == 0) | ideograph)

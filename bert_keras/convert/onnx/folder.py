@@ -4,8 +4,6 @@ In int8 it has OpenVINO's own files in place of `model.onnx` (`int8`). The serve
 files, which are there, too.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import os
 from collections.abc import Collection, Mapping, Sequence
@@ -48,11 +46,8 @@ def write_graph(
 ) -> None:
     """Write `model.onnx` and `tokenizer.json`.
 
-    Args:
-        precision: of the computation; with `mixed_bfloat16` as `ExportSettings` says. Weights are float32.
-
-    Raises:
-        InputError: the model has LSTMs.
+    `precision`: of the computation; with `mixed_bfloat16` as `ExportSettings` says. Weights are float32. InputError:
+    the model has LSTMs.
     """
     proto = onnx_model(model, embedding, untrained)
     if precision != "float32":
@@ -66,13 +61,9 @@ def write_onnx(
 ) -> Written:
     """Write a new folder: the graph, this project's configuration and vocabulary, and the task of a task model.
 
-    Args:
-        quantize: `none`, or `int8`.
-        calibration: int8: rows (`bert_keras.convert.onnx.int8.quantize_folder`).
-
-    Raises:
-        InputError: as in `write_graph` and `quantize_folder`; there is no vocabulary, or it is another model's. Nothing
-            is written.
+    `quantize`: `none`, or `int8`. `calibration`: int8: rows (`bert_keras.convert.onnx.int8.quantize_folder`).
+    InputError: as in `write_graph` and `quantize_folder`; there is no vocabulary, or it is another model's. Nothing is
+    written.
     """
     tokenizer, backbone = folder.tokenizer, backbone_of(folder.model)
     if tokenizer is None:

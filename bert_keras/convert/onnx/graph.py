@@ -12,8 +12,6 @@ All ops are ONNX's own. Their patterns are those that ONNX Runtime fuses (layer 
 Legend: B batch, T tokens, C choices, L labels, H hidden, A heads, D = H / A, V vocabulary.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Collection
@@ -42,13 +40,9 @@ INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 def onnx_model(model: keras.Model, embedding: EmbeddingSettings, untrained: Collection[Part] = ()) -> onnx.ModelProto:
     """The graph of a built float32 model, with its weights.
 
-    Args:
-        model: an encoder, a pre-training model (one network of an ELECTRA) or a task model.
-        embedding: how a text gets one vector.
-        untrained: parts with random weights; they have no output.
-
-    Raises:
-        InputError: the model has LSTMs or relative positions.
+    InputError: the model has LSTMs or relative positions. `model`: an encoder, a pre-training model (one network of an
+    ELECTRA) or a task model. `embedding`: how a text gets one vector. `untrained`: parts with random weights; they have
+    no output.
     """
     backbone = backbone_of(model)
     if backbone.config.encoder == "bilm" or any(getattr(model, name, None) for name in ("bilstm", "reader")):
@@ -174,10 +168,7 @@ def _view(graph: _Graph, config: BertConfig, mask: str, positions: str, is_local
     angles = graph("Cast", graph("Unsqueeze", positions, np.array([1])), to=TensorProto.FLOAT)
     angles = graph("Mul", angles, frequencies.astype("float32"))  # [T, D / 2]
     cos, sin = graph("Cos", angles), graph("Sin", angles)
-    return bias, (
-        graph("Concat", cos, cos, axis=-1),
-        graph("Concat", graph("Neg", sin), sin, axis=-1),
-    )
+    return bias, (graph("Concat", cos, cos, axis=-1), graph("Concat", graph("Neg", sin), sin, axis=-1))
 
 
 def _layer(graph: _Graph, config: BertConfig, layer: EncoderLayer, x: str, bias: str, rotary: Any) -> str:

@@ -5,8 +5,6 @@ that a row's answer does not depend on the others of its call. SmoothQuant moves
 (Xiao et al., 2022, https://arxiv.org/abs/2211.10438).
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import io
@@ -45,16 +43,9 @@ def quantize_folder(directory: str, rows: Sequence[Mapping[str, Any]]) -> str:
     """Write `openvino_model.xml` and `.bin` in place of `model.onnx`; the same for the same rows.
 
     Word embeddings, and the product of the masked-LM head with them, stay float32. The file says in `rt_info` how many
-    rows it was calibrated on, which seed chose them, and the SHA-256 of their JSON.
-
-    Args:
-        rows: a text, or texts, for each input of the folder's task; of a pre-trained model `text` alone.
-
-    Returns:
-        What was calibrated, in words.
-
-    Raises:
-        InputError: there are no rows.
+    rows it was calibrated on, which seed chose them, and the SHA-256 of their JSON. `rows`: a text, or texts, for each
+    input of the folder's task; of a pre-trained model `text` alone. Returns what was calibrated, in words. InputError:
+    there are no rows.
     """
     model = OnnxModel(directory)
     name = "serving_default" if model.task else "encode"

@@ -4,8 +4,6 @@ In float32 ONNX Runtime takes less time, in int8 OpenVINO is faster and closer
 (docs/decisions/0054-two-engines-by-precision.md).
 """
 
-from __future__ import annotations
-
 import os
 import threading
 from collections.abc import Mapping
@@ -29,16 +27,12 @@ _MOST_CORES = 4
 _LENGTH_STEP, _LENGTH_STEP_OF_FILES = 16, 8
 
 
-def open_network(directory: str, cores: int, whole_files: bool = False) -> Network:
+def open_network(directory: str, cores: int, whole_files: bool = False) -> "Network":
     """The graph of `openvino_model.xml` or `model.onnx`.
 
-    Args:
-        directory: the folder.
-        cores: calls at a time, each on a core of its own; a float32 call that finds no other under way uses several.
-        whole_files: the calls are those of whole files: each on one core, so that answers do not depend on the others.
-
-    Raises:
-        InputError: the file is damaged, or was quantized for ONNX Runtime.
+    InputError: the file is damaged, or was quantized for ONNX Runtime. `directory`: the folder. `cores`: calls at a
+    time, each on a core of its own; a float32 call that finds no other under way uses several. `whole_files`: the calls
+    are those of whole files: each on one core, so that answers do not depend on the others.
     """
     if os.path.exists(os.path.join(directory, INT8_FILE)):
         return OpenVino(os.path.join(directory, INT8_FILE), cores, whole_files, "f32")
@@ -50,10 +44,8 @@ def open_network(directory: str, cores: int, whole_files: bool = False) -> Netwo
 class Network:
     """A graph in an engine. Thread-safe.
 
-    Attributes:
-        inputs: their names.
-        outputs: their shapes by name, -1 for an unknown size.
-        length_step: sequences should have a multiple of so many tokens.
+    `inputs`: their names. `outputs`: their shapes by name, -1 for an unknown size. `length_step`: sequences should have
+    a multiple of so many tokens.
     """
 
     inputs: list[str]

@@ -7,8 +7,6 @@ same classes and the parts of a `tf_model.h5` in parts have alone:
     bert.encoder.layer.0.attention.self.query.weight                            PyTorch's, transposed
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import functools

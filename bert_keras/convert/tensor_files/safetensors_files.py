@@ -1,7 +1,5 @@
 """safetensors files, and files of any format in parts, which an index lists."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 from collections.abc import Callable

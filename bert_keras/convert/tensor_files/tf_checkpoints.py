@@ -10,8 +10,6 @@ model's scope (`official/nlp/tools/tf1_bert_checkpoint_converter_lib.py`):
     bert/encoder/layer_0/attention/output/dense/kernel              [H, H], google-research/bert's
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import functools
@@ -52,19 +50,12 @@ _RENAMED = (
 
 
 class Checkpoint(NamedTuple):
-    """The contents of a checkpoint, without an optimizer's.
+    """The contents of a checkpoint, without an optimizer's."""
 
-    Attributes:
-        tensors: those of encoder and pre-training heads by name, not yet read.
-        task_head: names of the others, of a task's head.
-        num_heads: attention heads of a checkpoint of objects; 0: the file does not say it.
-        lower_case: what TF Hub's SavedModels say of their vocabulary; None: nothing.
-    """
-
-    tensors: dict[str, StoredTensor]
-    task_head: tuple[str, ...]
-    num_heads: int
-    lower_case: bool | None
+    tensors: dict[str, StoredTensor]  # those of encoder and pre-training heads by name, not yet read
+    task_head: tuple[str, ...]  # names of the others, of a task's head
+    num_heads: int  # attention heads of a checkpoint of objects; 0: the file does not say it
+    lower_case: bool | None  # what TF Hub's SavedModels say of their vocabulary; None: nothing
 
 
 def is_checkpoint(path: str) -> bool:
@@ -75,8 +66,7 @@ def is_checkpoint(path: str) -> bool:
 def latest_checkpoint(directory: str) -> str | None:
     """The checkpoint of a folder; of several the one that its file `checkpoint` names, be it by an older path.
 
-    Raises:
-        InputError: there are several, and none is named.
+    InputError: there are several, and none is named.
     """
     indexes = sorted(glob.glob(os.path.join(glob.escape(directory), "*.index")))
     prefixes = [index.removesuffix(".index") for index in indexes]
@@ -96,9 +86,8 @@ def latest_checkpoint(directory: str) -> str | None:
 def read_checkpoint(prefix: str) -> Checkpoint:
     """Read a checkpoint's index.
 
-    Raises:
-        InputError: a file is missing or damaged (the data files must be as long as the index says), or it is of objects
-            that are no BERT.
+    InputError: a file is missing or damaged (the data files must be as long as the index says), or it is of objects
+    that are no BERT.
     """
     index, data_files = f"{prefix}.index", glob.glob(f"{glob.escape(prefix)}.data-*")
     if not os.path.exists(index):

@@ -8,8 +8,6 @@ then each storage: how many numbers, and the numbers.
 A pickle can run code. These may name nothing but tensors, storages and `OrderedDict`; all else is refused.
 """
 
-from __future__ import annotations
-
 import collections
 import contextlib
 import functools
@@ -28,16 +26,9 @@ from bert_keras.errors import InputError
 from bert_keras.files import check_download
 
 _DTYPES = {
-    "FloatStorage": "float32",
-    "HalfStorage": "float16",
-    "BFloat16Storage": "bfloat16",
-    "DoubleStorage": "float64",
-    "LongStorage": "int64",
-    "IntStorage": "int32",
-    "ShortStorage": "int16",
-    "CharStorage": "int8",
-    "ByteStorage": "uint8",
-    "BoolStorage": "bool",
+    **{"FloatStorage": "float32", "HalfStorage": "float16", "BFloat16Storage": "bfloat16", "DoubleStorage": "float64"},
+    **{"LongStorage": "int64", "IntStorage": "int32", "ShortStorage": "int16", "CharStorage": "int8"},
+    **{"ByteStorage": "uint8", "BoolStorage": "bool"},
 }
 # The first pickle of the older form.
 _OLD_START = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
@@ -84,8 +75,7 @@ class _NotATensor(Exception):
 def tensors_of_torch_file(path: str, files: contextlib.ExitStack) -> list[StoredTensor]:
     """The tensors of a file, not yet read; `files` closes it.
 
-    Raises:
-        InputError: it is damaged, or holds more than tensors by name.
+    InputError: it is damaged, or holds more than tensors by name.
     """
     check_download(path)
     file: BinaryIO = files.enter_context(open(path, "rb"))  # noqa: SIM115 (the stack closes it)

@@ -9,8 +9,6 @@ found in documents, by rule: lines removed, addresses replaced.
     chain(["abc", "d"], found) == (["abc", "d"], "too_short")
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator
 

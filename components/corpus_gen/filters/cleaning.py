@@ -4,8 +4,6 @@ Normal forms are those of `unicodedata2`, whose release fixes the version of Uni
 but the same corpus must give the same documents everywhere.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 
 import unicodedata2

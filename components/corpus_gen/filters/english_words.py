@@ -11,8 +11,6 @@ Character classes are those of `unicodedata2`: the same text has the same words 
 
 # ruff: noqa: RUF001 (quotes and punctuation of other scripts are meant)
 
-from __future__ import annotations
-
 import functools
 import itertools
 import re

@@ -17,8 +17,6 @@ The launcher writes the table of hashes (`LeakTable`) to one file, and each work
 the long texts, and 14 a word and 42 a text of the short ones.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import io
 import json
@@ -58,32 +56,20 @@ class EvaluationSet:
 
 @dataclasses.dataclass(frozen=True)
 class LeakTable:
-    """Hashes of the texts of evaluation sets; the arrays are a file's content.
+    """Hashes of the texts of evaluation sets; the arrays are a file's content."""
 
-    Attributes:
-        sets: {"name", "sha256", "texts", "not_searched", "unread"} of each set; not searched are texts below
-            `min_words`, unread are rows.
-        ngrams: uint64 [G], sorted: hashes of the n-grams; a hash occurs once for each set that has it.
-        ngram_sets: uint16 [G], the set.
-        seeds: uint64 [S], sorted: hashes of the blocks' seeds.
-        seed_texts: uint32 [S], the text.
-        seed_places: uint32 [S], first word of the seed in its text.
-        words: uint32 [W], hashes of the words of the short texts.
-        starts: uint32 [T + 1], first word of each text in `words`.
-        text_sets: uint16 [T], the set.
-        allowed: uint16 [T], number of words that may differ.
-    """
-
+    # {"name", "sha256", "texts", "not_searched", "unread"} of each set; not searched are texts below `min_words`,
+    # unread are rows.
     sets: list[dict[str, Any]]
-    ngrams: np.ndarray
-    ngram_sets: np.ndarray
-    seeds: np.ndarray
-    seed_texts: np.ndarray
-    seed_places: np.ndarray
-    words: np.ndarray
-    starts: np.ndarray
-    text_sets: np.ndarray
-    allowed: np.ndarray
+    ngrams: np.ndarray  # uint64 [G], sorted: hashes of the n-grams; a hash occurs once for each set that has it
+    ngram_sets: np.ndarray  # uint16 [G], the set
+    seeds: np.ndarray  # uint64 [S], sorted: hashes of the blocks' seeds
+    seed_texts: np.ndarray  # uint32 [S], the text
+    seed_places: np.ndarray  # uint32 [S], first word of the seed in its text
+    words: np.ndarray  # uint32 [W], hashes of the words of the short texts
+    starts: np.ndarray  # uint32 [T + 1], first word of each text in `words`
+    text_sets: np.ndarray  # uint16 [T], the set
+    allowed: np.ndarray  # uint16 [T], number of words that may differ
 
     def to_bytes(self) -> bytes:
         """The content of a file; the same bytes for the same table."""
@@ -92,7 +78,7 @@ class LeakTable:
         return file.getvalue()
 
     @classmethod
-    def read(cls, path: str) -> LeakTable:
+    def read(cls, path: str) -> "LeakTable":
         """Read a file with the content of `to_bytes`, local or in a store."""
         with open_file(path) as file, np.load(io.BytesIO(file.read()), allow_pickle=False) as arrays:
             return cls(**{**arrays, "sets": json.loads(arrays["sets"].tobytes())})
@@ -114,7 +100,9 @@ def make_table(sets: Iterable[EvaluationSet], settings: LeakSettings) -> LeakTab
         described.append({"name": evaluation_set.name, "sha256": evaluation_set.sha256, **counts})
         of_texts = [hash_ngrams(hashes, settings.ngram_words) for hashes in searched]
         ngrams.append(np.unique(np.concatenate([np.zeros(0, np.uint64), *of_texts])))
-        short_texts = [hashes for hashes in searched if len(hashes) < _short_below(settings)]
+        # A longer text with `changed_words` changes has an unchanged run of `ngram_words`.
+        longest = (settings.changed_words + 1) * settings.ngram_words
+        short_texts = [hashes for hashes in searched if len(hashes) < longest]
         short += short_texts
         short_sets += [number] * len(short_texts)
     lengths = [len(hashes) for hashes in short]
@@ -227,11 +215,6 @@ def _may_change(length: int, settings: LeakSettings) -> int:
     Always so few that a run of three words, which is enough for a seed, is unchanged.
     """
     return min(settings.changed_words * min(length, settings.ngram_words) // settings.ngram_words, length // 3 - 1)
-
-
-def _short_below(settings: LeakSettings) -> int:
-    """Length in words from which a text with `changed_words` changes has an unchanged run of `ngram_words`."""
-    return (settings.changed_words + 1) * settings.ngram_words
 
 
 def _seed_words(settings: LeakSettings) -> int:

@@ -28,13 +28,7 @@ from components.corpus_gen.filters.chain import FilterChain
 from components.corpus_gen.filters.passages import ROW, find
 from components.corpus_gen.readers import ReadUnit, read_unit
 from components.corpus_gen.settings import CorpusSettings, PassageSettings
-from components.corpus_gen.sorted_runs import (
-    partition_count,
-    partition_range,
-    read_rows,
-    write_by_hash,
-    write_rows,
-)
+from components.corpus_gen.sorted_runs import partition_count, partition_range, read_rows, write_by_hash, write_rows
 
 # Size of a partition of the hashes; sorting takes several times as much.
 PARTITION_BYTES = 16 << 20

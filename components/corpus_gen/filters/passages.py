@@ -13,8 +13,6 @@ So it does not depend on the order of reading or on names of files; and a docume
     the other one                       x b c d xb bc cd    x d
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections import Counter
 from collections.abc import Iterator
@@ -78,19 +76,16 @@ class Passages:
         for i in range(self._settings.window):
             dropped[which + i] = True
         found[f"repeated_{self._settings.unit}"] += int(dropped.sum())
-        lines = self._without(dropped.tolist(), units, lines)
-        return lines, TOO_SHORT if sum(map(len, lines)) < self._settings.min_characters else ""
-
-    def _without(self, dropped: list[bool], units: list[str], lines: list[str]) -> list[str]:
-        """The lines, without the dropped units."""
         if self._settings.unit == "lines":
-            return [line for line, drop in zip(lines, dropped, strict=True) if not drop]
-        text, start, kept = "\n".join(lines), 0, []
-        for unit, drop in zip(units, dropped, strict=True):
-            piece = text[start : start + len(unit)]
-            start += len(unit)
-            kept.append(piece if not drop else "\n" * ("\n" in piece))
-        return [stripped for line in "".join(kept).split("\n") if (stripped := line.strip())]
+            lines = [line for line, drop in zip(lines, dropped.tolist(), strict=True) if not drop]
+        else:
+            text, start, pieces = "\n".join(lines), 0, []
+            for unit, drop in zip(units, dropped.tolist(), strict=True):
+                piece = text[start : start + len(unit)]
+                start += len(unit)
+                pieces.append(piece if not drop else "\n" * ("\n" in piece))
+            lines = [stripped for line in "".join(pieces).split("\n") if (stripped := line.strip())]
+        return lines, TOO_SHORT if sum(map(len, lines)) < self._settings.min_characters else ""
 
 
 def find(known: np.ndarray, passages: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -9,8 +9,6 @@ Only counts leave this module: no message and no count holds what was found. Why
 docs/corpus.md.
 """
 
-from __future__ import annotations
-
 import ipaddress
 import re
 from collections import Counter

@@ -5,8 +5,6 @@ Decisions are those of datatrove's `GopherRepetitionFilter`, `GopherQualityFilte
 Sources: Rae et al. 2021, appendix A.1.1; Raffel et al. 2020, section 2.2; Penedo et al. 2024, section 3.6.
 """
 
-from __future__ import annotations
-
 import functools
 import re
 from collections import Counter
@@ -123,6 +121,7 @@ def gopher_rule(text: str, words: list[str], settings: QualitySettings) -> str:
     lines = text.splitlines()
     bullets = sum(line.lstrip().startswith(("•", "-")) for line in lines)
     ellipses = sum(line.rstrip().endswith(_ELLIPSES) for line in lines)
+    stop_words = sum(word in counts for word in settings.gopher_stop_words)
     mean = letters / max(spoken, 1)
     checks = (
         ("gopher_few_words", spoken < settings.gopher_min_words),
@@ -134,10 +133,7 @@ def gopher_rule(text: str, words: list[str], settings: QualitySettings) -> str:
         ("gopher_bullet_lines", bullets / len(lines) > settings.gopher_max_bullet_lines),
         ("gopher_ellipsis_lines", ellipses / len(lines) > settings.gopher_max_ellipsis_lines),
         ("gopher_non_alphabetic", alphabetic / len(words) < settings.gopher_min_alphabetic_words),
-        (
-            "gopher_stop_words",
-            sum(word in counts for word in settings.gopher_stop_words) < settings.gopher_min_stop_words,
-        ),
+        ("gopher_stop_words", stop_words < settings.gopher_min_stop_words),
     )
     return next((rule for rule, breaks in checks if breaks), "")
 

@@ -4,8 +4,6 @@ Decisions are those of datatrove's `GopherRepetitionFilter`. Its two rules on pa
 here has no blank lines.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from itertools import accumulate
 

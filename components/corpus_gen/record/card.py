@@ -11,7 +11,6 @@ from bert_keras.data.mixture import source_rates
 from bert_keras.errors import InputError
 from components.corpus_gen.filters import leaks, personal_data
 from components.corpus_gen.filters.chain import RULES
-from components.corpus_gen.record.licences import LICENCES
 from components.corpus_gen.record.tally import (
     ALL,
     DUPLICATE,
@@ -30,7 +29,7 @@ from components.io.shards import whole_file, write_json
 
 # Counts of documents by split (SPLITS). READ has those made before a document has a split, FOUND what the filters found
 # in documents, whether they dropped them or not, RECORD what became of documents (`tally`). SOURCES has the counts of
-# each source that has a name, LICENCES the licence files beside the text (`licences.licences_of`), if there are any.
+# each source that has a name.
 READ, RECORD = "read", "record"
 CARD_FILE = "corpus_card.md"
 UNITS = ("documents", "bytes", "words")
@@ -39,14 +38,10 @@ SETS = "decontaminated"
 # Settings that hold a path of the run directory; their content is in corpus.json.
 _PATHS = ("decontaminate",)
 _Fates = Mapping[str, Mapping[str, int]]
+_number = "{:,}".format
 
 
-def write_counts(
-    counts: dict[str, dict[Any, int]],
-    documents_dir: str,
-    settings: CorpusSettings,
-    licences: list[dict[str, str]],
-) -> None:
+def write_counts(counts: dict[str, dict[Any, int]], documents_dir: str, settings: CorpusSettings) -> None:
     """Write CARD_FILE, and COUNTS_FILE, which marks a complete folder: of all sources, and of each that has a name.
 
     InputError: no document remains, or none of a source.
@@ -66,7 +61,7 @@ def write_counts(
     if by_source and settings.source_power < 1.0:
         sentences = {name: by_split[SPLITS[0]]["segments"] for name, by_split in by_source.items()}
         sources[SOURCE_RATES] = source_rates(sentences, settings.source_power)
-    content = {**whole, **sources, **leaks.described(settings), **({LICENCES: licences} if licences else {})}
+    content = {**whole, **sources, **leaks.described(settings)}
     with whole_file(f"{documents_dir}/{CARD_FILE}", documents_dir) as file:
         file.write(corpus_card(content, settings).encode())
     write_json(f"{documents_dir}/{COUNTS_FILE}", content)
@@ -85,12 +80,6 @@ def _lines(counts: Mapping[str, Any], settings: CorpusSettings) -> Iterator[str]
     yield ""
     yield f"Licence: {settings.licence or 'not given (`corpus.licence`)'}"
     yield ""
-    if licences := counts.get(LICENCES):
-        columns = ["source", "file", "sha256"]
-        yield from _table(
-            ["source", "licence file", "sha256"], ([licence[name] for name in columns] for licence in licences)
-        )
-        yield ""
     yield from _table(
         ["", *UNITS],
         [
@@ -171,10 +160,6 @@ def _by_count(counts: Mapping[str, int]) -> str:
     """{"too_short": 2, "empty": 1000} -> "1,000 empty, 2 too_short"."""
     ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     return ", ".join(f"{_number(count)} {name}" for name, count in ordered)
-
-
-def _number(number: int) -> str:
-    return f"{number:,}"
 
 
 def _changed(settings: Any, default: Any = None, prefix: str = "") -> Iterator[tuple[str, str]]:

@@ -17,8 +17,6 @@ filter dropped, as they were read) and for each shard (duplicates). They are in 
     {"rule": "too_short", "source": "text/a.txt", "text": "one line\\nanother line"}
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import itertools
@@ -45,13 +43,6 @@ MAX_SOURCES = 64
 DROPPED = "dropped"
 
 
-def shared_folders(paths: Iterable[str]) -> list[str]:
-    """The folders that all files are in, from the root on: a/wiki/0.txt, a/news.jsonl -> a."""
-    folders = [path.split("/")[:-1] for path in paths]
-    pairs = zip(min(folders, default=[]), max(folders, default=[]), strict=False)
-    return [first for first, _ in itertools.takewhile(lambda both: both[0] == both[1], pairs)]
-
-
 @dataclasses.dataclass(frozen=True)
 class SourceNames:
     """Names the sources of documents by the beginning of their files' paths, at most MAX_SOURCES names.
@@ -70,12 +61,13 @@ class SourceNames:
     depth: int = 0
 
     @classmethod
-    def of(cls, paths: Iterable[str], given: Iterable[str] = ("",)) -> SourceNames:
+    def of(cls, paths: Iterable[str], given: Iterable[str] = ("",)) -> "SourceNames":
         """The names for a corpus of these files."""
-        paths = set(paths)
         parts = {tuple(path.split("/")) for path in paths}
-        shared = len(shared_folders(paths))
-        depth = shared
+        folders = [path[:-1] for path in parts]
+        # The folders that the first and the last share, all share.
+        pairs = zip(min(folders, default=()), max(folders, default=()), strict=False)
+        depth = shared = len([*itertools.takewhile(lambda both: both[0] == both[1], pairs)])
         for deeper in range(shared + 1, max(map(len, parts), default=0) + 1):
             if len({path[:deeper] for path in parts}) > MAX_SOURCES:
                 break

@@ -145,7 +145,7 @@ ANEW, KEPT = {PRETRAINING, FINETUNING}, set()
         ("bert_keras/training/log.py", "", "x = 1", KEPT),
         ("bert_keras/training/backends/on_jax/devices.py", "", "x = 1", KEPT),
         ("bert_keras/training/budget.py", "", "x = 1", KEPT),
-        ("bert_keras/training/config.py", "it must be at least 1", "give 1 or more", KEPT),
+        ("bert_keras/training/config.py", '"above 0"', '"positive"', KEPT),
         ("bert_keras/tasks/metrics/scores.py", "", "x = 1", KEPT),
         ("bert_keras/errors.py", "", "x = 1", KEPT),
         ("bert_keras/__init__.py", '"pretrain"', '"train"', KEPT),

@@ -63,7 +63,7 @@ def test_a_discriminator_is_kept_and_the_generator_drawn(source, tmp_path):
     directory, model = folder_of(tmp_path, source.discriminator, "electra"), built(ElectraForPreTraining, ELECTRA, 2)
     before = [np.array(value) for value in model.generator.backbone.encoder_layers[0].weights]
     result = initialize(model, directory, None, TOKENIZER)
-    assert str(result) == "kept: encoder, discriminator head; untrained: generator"
+    assert result.trained == ("encoder", "discriminator head") and result.untrained == ("generator",)
     assert_same(model.discriminator, source.discriminator)
     for own, drawn in zip(model.generator.backbone.encoder_layers[0].weights, before, strict=True):
         np.testing.assert_array_equal(own, drawn)
@@ -124,7 +124,7 @@ def test_a_berts_encoder_begins_a_discriminator(tmp_path):
     bert, wide = built(BertForPreTraining, BERT), ElectraConfig(BERT, BERT.hidden_size, 1 / 2)
     directory, model = folder_of(tmp_path, bert, "bert", "bert"), built(ElectraForPreTraining, wide, 2)
     result = initialize(model, directory, None, TOKENIZER)
-    assert str(result) == "kept: encoder; untrained: discriminator head, generator"
+    assert result.trained == ("encoder",) and result.untrained == ("discriminator head", "generator")
     outputs = model.discriminator(INPUTS)["sequence_output"]
     np.testing.assert_allclose(outputs, bert(INPUTS)["sequence_output"], rtol=1e-5, atol=1e-6)
 

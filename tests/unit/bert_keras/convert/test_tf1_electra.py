@@ -120,7 +120,7 @@ def test_the_sizes_are_read_off_the_tensors(folder):
 def test_an_electra_is_trained_on_with_both_networks(source, folder):
     model = built(ElectraForPreTraining, ELECTRA, 2)
     result = initialize(model, folder, False, TOKENIZER)
-    assert str(result) == "kept: encoder, discriminator head, generator"
+    assert result.trained == ("encoder", "discriminator head", "generator") and not result.untrained
     assert_same(model.discriminator, source.discriminator)
     assert_same(model.generator, source.generator)
     with pytest.raises(InputError, match="give --cased or --uncased"):

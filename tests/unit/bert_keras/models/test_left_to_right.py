@@ -230,7 +230,5 @@ def test_the_bilstm_reads_each_sequence_from_both_ends():
     finally:
         keras.mixed_precision.set_dtype_policy("float32")
     assert mixed.dtype == tf.bfloat16 and np.isfinite(np.asarray(mixed, "float32")).all()
-    again = BiLSTM.from_config(bilstm.get_config())
-    np.testing.assert_array_equal(again(x, mask), found)
     with pytest.raises(ValueError, match="hidden_size is 7"):
         BiLSTM(7)

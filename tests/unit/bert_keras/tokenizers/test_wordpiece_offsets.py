@@ -162,11 +162,6 @@ def test_the_graph_counts_in_the_text_without_bytes_that_are_not_utf8():
     assert found.byte_ends.numpy().tolist() == [6, 10, 13]
 
 
-def test_the_graph_has_no_offsets_with_preserved_tokens():
-    with pytest.raises(ValueError, match=r"preserved tokens: \[MASK\]"):
-        GraphTokenizer(VOCABULARY, True, preserve=["[MASK]"]).with_offsets(tf.constant(["a"]))
-
-
 @needs_data
 def test_190_languages():
     """Every piece's text is folded to the piece, where it is alone; chunks join."""

@@ -301,7 +301,7 @@ def test_the_default_optimizer_of_a_run_is_the_originals():
     config = TrainingConfig()
     optimizer = create_optimizer(config, num_layers=2)
     assert type(optimizer) is BertAdam
-    assert {name: optimizer.get_config()[name] for name in SETTINGS} == SETTINGS
+    assert {name: getattr(optimizer, name) for name in SETTINGS} == SETTINGS
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
@@ -311,8 +311,8 @@ def test_the_optimizer_of_a_run_has_its_settings(name):
     optimizer = create_optimizer(config, num_layers=3)
     assert type(optimizer) is OPTIMIZERS[name]
     expected = {**settings, "weight_decay_rate": 0.1, "num_layers": 3}
-    assert {name: optimizer.get_config()[name] for name in expected} == expected
-    assert optimizer._learning_rate.get_config() == create_schedule(config).get_config()
+    assert {name: getattr(optimizer, name) for name in expected} == expected
+    assert vars(optimizer._learning_rate) == vars(create_schedule(config))
 
 
 def test_the_rate_follows_the_steps():
@@ -324,17 +324,6 @@ def test_the_rate_follows_the_steps():
         rates.append(round(float(optimizer.learning_rate), 6))
         apply(optimizer, [kernel], [[1.0]])
     assert rates == [0.0, 0.25, 0.4, 0.35]
-
-
-@pytest.mark.parametrize("schedule", ["bert", "linear"])
-@pytest.mark.parametrize("name", OPTIMIZERS)
-def test_optimizers_survive_serialisation(name, schedule):
-    config = TrainingConfig(optimizer=name, schedule=schedule, beta_2=0.98, decay_all=True, layer_decay=0.9)
-    optimizer = create_optimizer(config, num_layers=2)
-    again = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(optimizer))
-    assert type(again) is type(optimizer)
-    assert type(again._learning_rate) is type(optimizer._learning_rate)
-    assert again.get_config() == optimizer.get_config()
 
 
 @pytest.mark.parametrize("setting", ["beta_2", "epsilon", "layer_decay"])

@@ -34,7 +34,8 @@ def examples(tmp_path_factory):
             documents = [[" ".join([f"w{next(numbers)}"] * 9)] * 6 for _ in range(DOCUMENTS)]
             path = write_documents(root / f"documents-{shard:05d}-of-{count:05d}.tfrecord", documents)
             made.append((split, *make_examples_shards(path, TOKENIZER, settings, split, f"{root}/Split-{split}")))
-    write_example_spec(str(root), settings, made, vocabulary_sha256="", vocab_size=3005, unicode_version="")
+    vocabulary = {"vocabulary_sha256": "", "vocab_size": 3005, "unicode_version": ""}
+    write_example_spec(str(root), settings, made, vocabulary)
     return ExampleSet.load(str(root))
 
 

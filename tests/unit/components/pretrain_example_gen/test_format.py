@@ -96,7 +96,8 @@ def test_example_spec_is_what_training_reads(tmp_path, packing, predictions, seq
     made = [(split, {"instances": n}, []) for split, n in (("train", 30), ("train", 40), ("eval", 3))]
     counts = {split: {**dict.fromkeys(COUNTS, 0), "instances": n} for split, n in (("train", 70), ("eval", 3))}
     settings = dataclasses.replace(SETTINGS, packing=packing)
-    write_example_spec(str(tmp_path), settings, made, vocabulary_sha256="ab", vocab_size=3005, unicode_version="14.0.0")
+    vocabulary = {"vocabulary_sha256": "ab", "vocab_size": 3005, "unicode_version": "14.0.0"}
+    write_example_spec(str(tmp_path), settings, made, vocabulary)
     spec = ExampleSpec.load(str(tmp_path))
     assert spec == ExampleSpec(
         max_seq_length=32,

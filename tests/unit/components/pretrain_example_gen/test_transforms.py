@@ -98,8 +98,6 @@ def test_eval_has_one_pass_with_its_own_randomness(shard, output_dir):
     digests = {folder.name: [digest(path) for path in folder.iterdir()] for folder in output_dir.iterdir()}
     assert len(digests["eval7"]) == 1
     assert digests["eval1"] == digests["eval7"] != digests["train1"]
-    with pytest.raises(ValueError, match="'test'; it must be 'train' or 'eval'"):
-        make(shard, output_dir, "test")
 
 
 def digest(*paths):
@@ -238,7 +236,7 @@ def test_examples_of_a_source_are_named_and_counted_by_it(tmp_path, output_dir):
         for split in ("train", "eval")
     ]
     facts = {"vocabulary_sha256": "0", "vocab_size": 9, "unicode_version": "15"}
-    transforms.write_example_spec(str(output_dir), SETTINGS, made, **facts, rates={"law": 1.5, "web": 1.0})
+    transforms.write_example_spec(str(output_dir), SETTINGS, made, facts, rates={"law": 1.5, "web": 1.0})
     assert ExampleSpec.load(str(output_dir)).source_rates == {"law": 1.5, "web": 1.0}
     for split, expected in (("train", []), ("eval", [b"law"])):
         record = read_records(*(output_dir / f"Split-{split}").glob("examples-00000-of-*-law.tfrecord"))[0]
@@ -255,7 +253,7 @@ def test_examples_of_a_source_are_named_and_counted_by_it(tmp_path, output_dir):
         assert counts == transforms.sum_counts(of_source[split] for of_source in spec["sources"].values())
     # Without names nothing of it is stored.
     plain = [("train", counts, [shard._replace(source="") for shard in of]) for _, counts, of in made]
-    transforms.write_example_spec(str(output_dir), SETTINGS, plain, **facts)
+    transforms.write_example_spec(str(output_dir), SETTINGS, plain, facts)
     spec, stored = (
         json.loads((output_dir / name).read_text()) for name in ("example_spec.json", "example_shards.json")
     )

@@ -102,7 +102,7 @@ def test_json_other_than_a_vocabulary_is_refused(tmp_path, ids):
 def test_malformed_merges_are_refused(tmp_path):
     (tmp_path / "vocab.txt").write_text("\n".join(BPE))
     (tmp_path / "merges.txt").write_text("a t\na t t\n")
-    with pytest.raises(InputError, match="'a t t' is not a pair"):
+    with pytest.raises(InputError, match="merge 2 is 'a t t'; it must be two tokens"):
         import_vocabulary(str(tmp_path / "vocab.txt"), str(tmp_path / "out"), BYTE_BPE)
 
 
