@@ -47,7 +47,7 @@ def distilled(objective: Objective, settings: DistillationSettings) -> Objective
             values = _divergence(outputs, teacher, temperature)
         elif objective.name == "multi_label":
             values = ops.sum(_binary_divergence(outputs, teacher, temperature), axis=-1)
-        elif objective.name == "regression":
+        elif objective.name in ("regression", "ranking"):
             values = ops.square(ops.cast(outputs, "float32") - teacher)
         else:
             values = ops.mean(ops.sum(ops.square(ops.cast(outputs, "float32") - teacher), axis=-1), axis=-1)
