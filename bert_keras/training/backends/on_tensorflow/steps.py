@@ -86,6 +86,8 @@ class TensorFlowSteps:
             shapes = phase.examples.row_shapes.items()
             signature = {name: tf.TensorSpec([rows, *shape], dtype) for name, (shape, dtype) in shapes}
             batches = tf.data.Dataset.from_generator(parts, output_signature=signature).prefetch(4)
+            # Of an endless stream no batch can be short, so its number of rows is known.
+            batches = batches.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
             # Autotuning's thread can miss the end of an iterator, which then waits for its next round: up to a minute,
             # each time. So a training stopped by SIGTERM outlived the grace period of its scheduler.
             options = tf.data.Options()
