@@ -19,7 +19,7 @@ import bert_keras
 from bert_keras.errors import InputError, Preempted, StageError
 from bert_keras.notices import notify, tell
 from bert_keras.training.preemption import answered, ctrl_c
-from pipeline.commands import apply, convert, demo, doctor, minimal_pairs, runs, score, text, train
+from pipeline.commands import apply, convert, demo, doctor, hard_negatives, minimal_pairs, runs, score, text, train
 from pipeline.commands.compile import airflow as compile_airflow
 from pipeline.commands.compile import kubeflow as compile_kubeflow
 from pipeline.commands.compile import nodes as compile_nodes
@@ -69,7 +69,10 @@ _MAIN, _STEPS, _SERVING, _ORCHESTRATION = (
 )
 _COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
     _MAIN: (demo.demo, runs.pretrain, runs.finetune, runs.recipes, runs.tasks, runs.report, doctor.doctor),
-    _STEPS: (text.examples, text.tokenize, train.train, convert.convert, score.score, minimal_pairs.minimal_pairs),
+    _STEPS: (
+        *(text.examples, text.tokenize, train.train, convert.convert, score.score, minimal_pairs.minimal_pairs),
+        hard_negatives.hard_negatives,
+    ),
     _SERVING: (serve.serve, ask.predict, ask.fill_mask, ask.encode, apply.apply),
     _ORCHESTRATION: (compile_nodes.run_node, compile_nodes.finish),
 }

@@ -134,7 +134,7 @@ def continues(init: ModelFolder, task: Task) -> bool:
     known, settings = init.task, init.settings
     if known is None or settings is None or settings.bilstm or settings.features or task.contrastive:
         return False
-    return known.kind == task.kind and sorted(known.labels) == sorted(task.labels)
+    return known.answer_kind == task.answer_kind and sorted(known.labels) == sorted(task.labels)
 
 
 def with_head_of(settings: TaskSettings, init: ModelFolder) -> TaskSettings:

@@ -20,6 +20,7 @@ from bert_keras.models.config import BertConfig
 from bert_keras.objectives.distillation import distilled
 from bert_keras.objectives.objective import Objective
 from bert_keras.objectives.settings import DistillationSettings
+from bert_keras.tasks.regression import list_objective
 from bert_keras.tasks.rows import TaskFeatures, TaskRow
 from bert_keras.tasks.settings import FineTuningConfig, TaskSettings
 from bert_keras.tasks.similarity import check_training, matryoshka
@@ -76,8 +77,10 @@ def fine_tune(
         if not rows or (rows[0].gold is None and not (task.contrastive and split == "training")):
             raise InputError(f"{task.name} has {len(rows)} {split} rows{', without golds' if rows else ''}; give some")
         features.append(kind.features(rows, task, settings, init.known_tokenizer()))
+    if teacher and settings.list_size:
+        raise InputError("a teacher answers passages alone, and task.list_size is set; set it to 0")
     if task.contrastive:
-        check_training(train, settings, init.config, config)
+        check_training(train, settings, init.config)
     learned = features[0].arrays["weights"] > 0
     # As in run_squad.py, a step counts rows, not windows.
     training = config.training_config(len(np.unique(features[0].row_of[learned])))
@@ -122,10 +125,11 @@ class _TaskModel:
 
     @property
     def objective(self) -> Objective:
-        dimensions = self.settings.matryoshka_dimensions
-        objective = (
-            matryoshka(dimensions) if dimensions and self.task.contrastive else task_type_of(self.task).objective
-        )
+        objective, dimensions = task_type_of(self.task).objective, self.settings.matryoshka_dimensions
+        if dimensions and self.task.contrastive:
+            objective = matryoshka(dimensions)
+        if self.settings.list_size and self.task.kind == "ranking":
+            objective = list_objective
         return distilled(objective, self.distillation) if self.distillation else objective
 
     def create(self) -> keras.Model:
@@ -212,6 +216,9 @@ class TrainedTask:
 
     def golds(self, rows: Sequence[TaskRow], batch_size: int) -> list[Any]:
         """The answers as golds of these rows (`bert_keras.tasks.rows`)."""
+        if self.task.kind == "ranking":
+            answers = self.answers(rows, batch_size)
+            return [[row.inputs["text"], int(answer > 0)] for row, answer in zip(rows, answers, strict=True)]
         if self.task.kind != "span":
             return self.answers(rows, batch_size)
         spans = span_answers(*self.outputs(rows, batch_size), rows, self.task, self.settings)

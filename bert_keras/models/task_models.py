@@ -130,13 +130,14 @@ class BertForSequenceClassification(_TaskModel):
 class BertForRegression(_TaskModel):
     """One number for a sentence or a pair, as for STS-B.
 
-    Call with the backbone's inputs, int [B, T] -> float [B].
+    Call with the backbone's inputs, int [B, T] -> float [B], or of lists, int [B, C, T] -> float [B, C].
     """
 
     num_outputs = 1
 
     def call(self, inputs, training=False):
-        return ops.squeeze(self._classify_pooled(inputs, training), -1)
+        shape = ops.shape(inputs["input_ids"])[:-1]
+        return ops.reshape(self._classify_pooled(_flat(inputs) if len(shape) > 1 else inputs, training), shape)
 
 
 @keras.saving.register_keras_serializable("bert_keras")

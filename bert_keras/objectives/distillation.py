@@ -84,7 +84,7 @@ def distilled(objective: Objective, settings: DistillationSettings) -> Objective
         if objective.name == "multi_label":
             return ops.sum(_binary_divergence(outputs, teacher, temperature), axis=-1)
         squares = ops.square(ops.cast(outputs, "float32") - teacher)
-        return squares if objective.name == "regression" else ops.mean(ops.sum(squares, axis=-1), axis=-1)
+        return squares if objective.name in ("regression", "ranking") else ops.mean(ops.sum(squares, axis=-1), axis=-1)
 
     def counts(batch, training=True):
         """The weights of the losses, float32 [B, losses of a row]."""

@@ -5,6 +5,7 @@ Signatures (B rows):
         classification    text (, text_pair) string[B] -> label string[B], labels string[B, L], scores float[B, L]
         multi_label       likewise; each score is the probability of its label, `label` the likeliest one
         regression        text (, text_pair) string[B] -> score float[B]
+        ranking           likewise: the logit of the relevance of text_pair for text
         multiple_choice   text string[B], choices string[B, C] -> choice int64[B], scores float[B, C]
         span              question, context string[B] -> answer string[B], score, null_score_difference float[B],
                           start, end int64[B] (`bert_keras.saved_model.span_answers`)
@@ -12,7 +13,7 @@ Signatures (B rows):
         similarity, retrieval    as `embed`
     classify              these two: inputs string[B] (tf.Examples with the features text (, text_pair)) ->
                           classes string[B, L], scores float[B, L]; for TensorFlow Serving's Classify
-    regress               regression: inputs as above -> outputs float[B]; for TensorFlow Serving's Regress
+    regress               regression and ranking: inputs as above -> outputs float[B]; for TensorFlow Serving's Regress
     encode, encode_pair   as for a pre-trained model (`bert_keras.saved_model.pretrained`); not for an ensemble;
                           pooled_output only if the task's head reads the pooler (not for spans, tags, vectors, and
                           features)
@@ -126,7 +127,7 @@ class ServedTask(tf.Module):
             return ServedAnswers(specs, self._spans, lambda answers: {name: answers[name] for name in names})
         if task.kind in ("classification", "multi_label"):
             return label_answers(outputs, self._inputs, task)
-        if task.kind == "regression":
+        if task.answer_kind == "regression":
             return number_answers(outputs, self._inputs, task.pair)
         if task.kind == "multiple_choice":
             return choice_answers(outputs, self._inputs)
@@ -143,8 +144,8 @@ class ServedTask(tf.Module):
             "serving_default": default,
             "evaluate": traced(lambda examples: _evaluate(answers, default, examples), text_specs("examples")),
         }
-        if self._task.kind in _EXAMPLE_METHODS:
-            name, outputs = _EXAMPLE_METHODS[self._task.kind]
+        if self._task.answer_kind in _EXAMPLE_METHODS:
+            name, outputs = _EXAMPLE_METHODS[self._task.answer_kind]
             signatures[name] = _on_examples(default, [spec.name for spec in answers.specs], outputs)
         if not isinstance(model, Ensemble):
             pooled = self._task.reads_pooler and not model.features
@@ -219,8 +220,8 @@ def _on_examples(answers: Signature, names: Sequence[str], outputs: Mapping[str,
 
 def _name_example_method(directory: str, task: Task) -> None:
     """Set the method names of the example signatures; `tf.saved_model.save` writes Predict for all."""
-    if task.kind in _EXAMPLE_METHODS:
-        name, _ = _EXAMPLE_METHODS[task.kind]
+    if task.answer_kind in _EXAMPLE_METHODS:
+        name, _ = _EXAMPLE_METHODS[task.answer_kind]
         updater = tf.compat.v1.saved_model.signature_def_utils.MethodNameUpdater(directory)
         updater.replace_method_name(name, f"tensorflow/serving/{name}", tags="serve")
         updater.save()

@@ -20,7 +20,7 @@ def parse_answer(kind: Kind, answer: bytes) -> Any:
     `["O", "B-person"]`, `b"joy|surprise"` -> `["joy", "surprise"]`; for spans the text, `""` for no answer.
     """
     text = answer.decode("utf-8", "replace")
-    if kind in ("regression", "similarity"):
+    if kind in ("regression", "ranking", "similarity"):
         return float(text)
     if kind == "multiple_choice":
         return int(text)

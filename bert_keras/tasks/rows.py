@@ -7,6 +7,8 @@ the served model's input; and, if the file names the source of a row, `source` b
     classification   text [1], for pairs also text_pair [1]      "entailment"                 a label's name
     multi_label      the same                                    ["joy", "surprise"]          the right ones, sorted
     regression       text [1], for pairs also text_pair [1]      3.8
+    ranking          text [1], the query; text_pair [1]          ["who?", 1]                  the query, the relevance
+                                                                                              from 0: not relevant
     multiple_choice  text [1], choices [C]                       2                            the right choice, from 0
     span             question [1], context [1]                   {"answers": [{"text": "in May", "answer_start": 17}]}
                                                                  (no answers: unanswerable)

@@ -53,6 +53,8 @@ class TaskSettings:
             exact one: ELECTRA, DeBERTa), `relu` (DistilBERT); ModernBERT's, with a normalisation, on the first token
             (`norm`) or on the mean of the tokens (`norm_mean`), for labels of tokens on each; empty: the initial
             model's, `tanh` if that has none.
+        list_size: rankings: 0: each passage is judged alone, by a binary cross-entropy; N: a softmax over a relevant
+            passage and N - 1 others of its query (`bert_keras.tasks.regression`).
         activation: numbers: what another program applies to the number that is learned, served and scored here, as a
             folder in Hugging Face's format says: sentence-transformers' CrossEncoder with one label `sigmoid`.
     """
@@ -71,6 +73,7 @@ class TaskSettings:
     dropout: float = weights(0.0)
     matryoshka_dimensions: tuple[int, ...] = weights(())
     head: Literal["", "tanh", "gelu", "relu", "norm", "norm_mean"] = weights("")
+    list_size: int = weights(0)
     activation: Literal["identity", "sigmoid"] = export("identity")
 
     @property
@@ -98,6 +101,8 @@ class TaskSettings:
                 raise ValueError(f"task.{name} is {getattr(self, name)}; it must be at least 1")
         if self.max_seq_length < 8:
             raise ValueError(f"task.max_seq_length is {self.max_seq_length}; it must be at least 8")
+        if self.list_size == 1 or self.list_size < 0:
+            raise ValueError(f"task.list_size is {self.list_size}; it must be 0, or at least 2")
         if self.truncation not in typing.get_args(Truncation):
             raise ValueError(f"task.truncation is {self.truncation!r}; it must be head, tail or head_tail")
         if not 0 <= self.dropout < 1:

@@ -30,7 +30,7 @@ from bert_keras.objectives.objective import Objective
 from bert_keras.tasks.answers import nearest_texts
 from bert_keras.tasks.rows import TaskFeatures, TaskRow
 from bert_keras.tasks.sequences import TokenRuns, single_sequences
-from bert_keras.tasks.settings import FineTuningConfig, TaskSettings
+from bert_keras.tasks.settings import TaskSettings
 from bert_keras.tasks.table import Task
 from bert_keras.tokenizers.protocol import Tokenizer
 
@@ -74,13 +74,11 @@ def matryoshka(dimensions: Sequence[int]) -> Objective:
     return dataclasses.replace(objective, example_sums=example_sums)
 
 
-def check_training(
-    rows: Sequence[TaskRow], settings: TaskSettings, encoder: BertConfig, config: FineTuningConfig
-) -> None:
-    """Refuse a training that would learn nothing, or from less than the batch.
+def check_training(rows: Sequence[TaskRow], settings: TaskSettings, encoder: BertConfig) -> None:
+    """Refuse a training that would learn nothing, or cut vectors to more than they have.
 
     Raises:
-        InputError: rows of one text without dropout, a batch in parts, or vectors shorter than they are cut to.
+        InputError: rows of one text without dropout, or vectors shorter than they are cut to.
     """
     if settings.matryoshka_dimensions and max(settings.matryoshka_dimensions) >= encoder.hidden_size:
         raise InputError(
@@ -92,11 +90,6 @@ def check_training(
         raise InputError(
             "single texts are encoded twice with dropout, and the initial model has none; set it with --set "
             "task.dropout=0.1"
-        )
-    if config.gradient_accumulation_steps > 1:
-        raise InputError(
-            f"training.gradient_accumulation_steps is {config.gradient_accumulation_steps}, but the negatives of a row "
-            "are the other rows of its batch, which must be one part; set 1"
         )
 
 

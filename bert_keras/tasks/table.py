@@ -9,7 +9,15 @@ from typing import Literal
 from bert_keras.errors import InputError
 
 Kind = Literal[
-    "classification", "multi_label", "regression", "multiple_choice", "span", "tagging", "similarity", "retrieval"
+    "classification",
+    "multi_label",
+    "regression",
+    "ranking",
+    "multiple_choice",
+    "span",
+    "tagging",
+    "similarity",
+    "retrieval",
 ]
 # Between the names of a row's labels, in tables, prediction files and the signature `evaluate`.
 SEPARATOR = "|"
@@ -43,9 +51,14 @@ class Task:
     by_letters: bool = False
 
     @property
+    def answer_kind(self) -> Kind:
+        """The type whose model and served answers it has: a ranking's are those of a regression."""
+        return "regression" if self.kind == "ranking" else self.kind
+
+    @property
     def reads_pooler(self) -> bool:
         """Whether the head reads, and so trains, the pooler."""
-        return self.kind in ("classification", "multi_label", "regression", "multiple_choice")
+        return self.answer_kind in ("classification", "multi_label", "regression", "multiple_choice")
 
     @property
     def has_labels(self) -> bool:
@@ -85,6 +98,7 @@ TASKS: dict[str, Task] = {
         Task("text-pair-labels", "multi_label", "table", ("micro_f1", "macro_f1"), pair=True),
         Task("text-score", "regression", "table", ("spearman", "pearson"), False, (), -math.inf, math.inf),
         Task("text-pair-score", "regression", "table", ("spearman", "pearson"), True, (), -math.inf, math.inf),
+        Task("rerank", "ranking", "queries", ("mrr@10", "ndcg@10"), pair=True),
         Task("swag", "multiple_choice", "swag", ("accuracy",)),
         Task("codah", "multiple_choice", "codah", ("accuracy",)),
         Task("squad1.1", "span", "squad", ("f1", "exact_match")),

@@ -57,11 +57,13 @@ def _type(model: type[keras.Model], module: Any) -> TaskType:
 
 
 _LABEL = _type(task_models.BertForSequenceClassification, classification)
+_NUMBER = _type(task_models.BertForRegression, regression)
 _SIMILARITY = _type(task_models.BertForSentenceSimilarity, similarity)
 TASK_TYPES: dict[str, TaskType] = {
     "classification": _LABEL,
     "multi_label": dataclasses.replace(_LABEL, objective=classification.multi_label_objective),
-    "regression": _type(task_models.BertForRegression, regression),
+    "regression": _NUMBER,
+    "ranking": dataclasses.replace(_NUMBER, objective=regression.ranking_objective),
     "multiple_choice": _type(task_models.BertForMultipleChoice, multiple_choice),
     "span": _type(task_models.BertForSpanExtraction, span),
     "tagging": _type(task_models.BertForTokenClassification, tagging),

@@ -70,11 +70,14 @@ def guesses(task: Task, golds: Sequence[Any], contexts: Sequence[str]) -> list[l
 
     They are: the most frequent label, and "1", whose F1 some tasks are scored by; of several labels the set with the
     best micro F1, which is of the most frequent ones; the most frequent choice; each tag
-    for all words; the most frequent answers and, if contexts are known, random parts of them; random texts to find.
-    `golds` are as in `TaskRow.gold`.
+    for all words; the most frequent answers and, if contexts are known, random parts of them; random texts to find, and
+    a random order of passages. `golds` are as in `TaskRow.gold`.
     """
     if task.kind in ("regression", "similarity"):
         return []
+    if task.kind == "ranking":
+        rng = random.Random(0)
+        return [[rng.random() for _ in golds]]
     if task.kind == "retrieval":
         rng, distinct = random.Random(0), sorted(set(golds))
         return [[rng.sample(distinct, min(NEAREST, len(distinct))) for _ in golds]]

@@ -31,7 +31,7 @@ from components.task_example_gen.task_files import is_folder, open_content
 _OPTION = "corpus.decontaminate"
 # The strict formats first: CoLA and AG News have no header.
 _TRIED = (
-    *("squad2.0", "swag", "mnli", "qqp", "qnli", "mrpc", "sst-2", "text-pair", "text", "ner", "codah"),
+    *("squad2.0", "swag", "mnli", "qqp", "qnli", "mrpc", "sst-2", "text-pair", "text", "rerank", "ner", "codah"),
     *("cola", "ag-news"),
 )
 

@@ -15,7 +15,7 @@ from components.io.shards import shard_name, whole_file, write_shard
 from components.task_example_gen.readers import LocatedRow, ReadReport, read_located
 from components.task_example_gen.settings import TaskDataSettings
 from components.task_example_gen.split_files import EVAL, EVAL_MISMATCHED, LABELLED, SPLITS, TRAIN, UNLABELLED
-from components.task_example_gen.splits import hold_out, sample
+from components.task_example_gen.splits import hold_out, sample, sample_by_text
 
 # Gives shards of some megabytes; thirty for SQuAD, whose contexts repeat.
 ROWS_PER_SHARD = 20_000
@@ -44,9 +44,11 @@ def generate_rows(
     if EVAL in rows:
         rows[TRAIN] = [located.row for _, located in train]
     else:
-        rows[TRAIN], rows[EVAL] = hold_out(train, settings.eval_fraction, settings.seed)
+        rows[TRAIN], rows[EVAL] = hold_out(train, settings.eval_fraction, settings.seed, by_text=task.kind == "ranking")
     if task.contrastive:
         _check_contrastive(task, rows)
+    if task.kind == "ranking":
+        _check_ranking(rows)
     for line in report.lines():
         notify(line)
     return _write(task, rows, settings, report, output_dir)
@@ -89,6 +91,21 @@ def _check_contrastive(task: Task, rows: Mapping[str, Sequence[TaskRow]]) -> Non
                 )
 
 
+def _check_ranking(rows: Mapping[str, Sequence[TaskRow]]) -> None:
+    if len({row.gold[1] > 0 for row in rows[TRAIN]}) < 2:
+        raise InputError(
+            "the training rows are all relevant, or all not (label 0); give rows of both, such as those of "
+            "`bert-tfx hard-negatives`"
+        )
+    relevant = {row.gold[0] for row in rows[EVAL] if row.gold[1] > 0}
+    for row in rows[EVAL]:
+        if row.gold[0] not in relevant:
+            raise InputError(
+                f"row {row.row_id} of the eval rows: no passage of its query is relevant, {row.gold[0]!r}; give one "
+                "with a label above 0, or leave the query out"
+            )
+
+
 def _labels(task: Task, rows: Sequence[TaskRow], paths: Sequence[str]) -> tuple[str, ...]:
     """Labels of rows, sorted; for tagging, B- and I- of every type: rare ones may be missing in small data."""
     if task.kind == "tagging":
@@ -119,7 +136,8 @@ def _write(
     most = {TRAIN: settings.max_train_rows, EVAL: settings.max_eval_rows, EVAL_MISMATCHED: settings.max_eval_rows}
     counts = {}
     for split in [split for split in SPLITS if split in rows]:
-        chosen = sample(rows[split], most.get(split, 0), settings.seed)
+        draw = sample_by_text if task.kind == "ranking" and split != TRAIN else sample
+        chosen = draw(rows[split], most.get(split, 0), settings.seed)
         starts = range(0, len(chosen), ROWS_PER_SHARD)
         for index, start in enumerate(starts):
             records = (bytes_example({**row.to_features()}) for row in chosen[start : start + ROWS_PER_SHARD])

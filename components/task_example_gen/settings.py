@@ -42,7 +42,7 @@ class TaskDataSettings:
         max_train_rows: maximum number of training rows, a seeded sample of all; 0: all.
         max_eval_rows: likewise for each eval split; test splits are complete.
         seed: seed for the held-out rows and the samples.
-        columns: columns of the user's own tables (tasks `text`, `text-...` and `sentence-...`).
+        columns: columns of the user's own tables (tasks `text`, `text-...`, `rerank` and `sentence-...`).
         max_unknown_fraction: limit for the share of [UNK] among the tokens of the rows, with the vocabulary of the
             initial checkpoint; a run above it stops before training. English texts have less than 0.006 with BERT's
             English vocabularies, Korean ones 0.04 to 0.08, Chinese ones 0.6.

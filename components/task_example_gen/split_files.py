@@ -85,7 +85,7 @@ _NAMES: dict[str, dict[str, tuple[str, ...]]] = {
         TEST: ("test.txt", "eng.testb", "testb", "emerging.test.annotated", "test.conll", "test"),
     },
 }
-_NAMES["sentences"] = _NAMES["table"]
+_NAMES["sentences"] = _NAMES["queries"] = _NAMES["table"]
 _COMPRESSED = ".gz"
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import random
+from collections import Counter
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from bert_keras.errors import InputError
 from bert_keras.tasks.rows import TaskRow
@@ -16,17 +18,18 @@ T = TypeVar("T")
 
 
 def hold_out(
-    rows: Sequence[tuple[str, LocatedRow]], eval_fraction: float, seed: int
+    rows: Sequence[tuple[str, LocatedRow]], eval_fraction: float, seed: int, by_text: bool = False
 ) -> tuple[list[TaskRow], list[TaskRow]]:
     """Split (path, row) pairs into (training rows, eval rows), each in their order.
 
-    Groups (articles, documents, videos) are not split, nor are rows with the same inputs. Groups are held out in the
-    order of a seeded hash until they have `eval_fraction` of the rows; at least one is held out, and one is not.
+    Groups (articles, documents, videos; with `by_text` rows of one `text`) are not split, nor are rows with the same
+    inputs. Groups are held out in the order of a seeded hash until they have `eval_fraction` of the rows; at least one
+    is held out, and one is not.
     InputError: there is only one group.
     """
     groups: dict[bytes, list[int]] = {}
     for index, (path, located) in enumerate(rows):
-        groups.setdefault(_hash(path, located, seed), []).append(index)
+        groups.setdefault(_hash(path, located, seed, by_text), []).append(index)
     if len(groups) < 2:
         raise InputError(
             f"{rows[0][0]}: all rows are one group (article, document, video, or the same text), which cannot be "
@@ -43,9 +46,11 @@ def hold_out(
     )
 
 
-def _hash(path: str, located: LocatedRow, seed: int) -> bytes:
-    # Without the folder of the file: the split must not depend on where the data are.
-    key = [path.rpartition("/")[2], located.group] if located.group else sorted(located.row.inputs.items())
+def _hash(path: str, located: LocatedRow, seed: int, by_text: bool) -> bytes:
+    key: Any = located.row.inputs["text"] if by_text else sorted(located.row.inputs.items())
+    if located.group:
+        # Without the folder of the file: the split must not depend on where the data are.
+        key = [path.rpartition("/")[2], located.group]
     return hashlib.sha256(json.dumps([seed, key]).encode()).digest()
 
 
@@ -54,3 +59,12 @@ def sample(rows: Sequence[T], count: int, seed: int) -> list[T]:
     if not count or count >= len(rows):
         return list(rows)
     return [rows[index] for index in sorted(random.Random(seed).sample(range(len(rows)), count))]
+
+
+def sample_by_text(rows: Sequence[TaskRow], count: int, seed: int) -> list[TaskRow]:
+    """Likewise, of at most `count` rows, at least one group: all rows of a `text`, or none."""
+    sizes = Counter(row.inputs["text"] for row in rows)
+    texts = random.Random(seed).sample(list(sizes), len(sizes))
+    totals = itertools.accumulate(sizes[text] for text in texts)
+    chosen = {text for text, total in zip(texts, totals, strict=True) if not count or total <= count} or {texts[0]}
+    return [row for row in rows if row.inputs["text"] in chosen]

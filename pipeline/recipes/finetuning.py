@@ -145,6 +145,14 @@ def table(task: str) -> FineTuneRecipe:
     return _recipe(task, 0.5 if task_of(task).name == "ag-news" else 0.0)
 
 
+def reranker(task: str) -> FineTuneRecipe:
+    """The relevance of passages for a query: bert-tfx finetune rerank --train rows.jsonl --init bert-base/."""
+    training = FineTuningConfig(num_train_epochs=1.0, learning_rate=2e-5)
+    recipe = _recipe(task, 0.1, TaskSettings(max_seq_length=256, activation="sigmoid"), training)
+    # A part of the passages of a query would be an easier ranking.
+    return dataclasses.replace(recipe, slices=TaskSliceSettings((), by_source=False))
+
+
 def multiple_choice(task: str) -> FineTuneRecipe:
     """The best ending of four (paper, section 4.4): bert-tfx finetune swag --data swag/ --init bert-base/."""
     return _recipe(task, 0.3, training=FineTuningConfig(train_batch_size=16, learning_rate=2e-5))
@@ -181,6 +189,7 @@ TASK_RECIPES: dict[str, Callable[[str], FineTuneRecipe]] = {
     "glue": glue,
     "imdb": imdb,
     "table": table,
+    "queries": reranker,
     "swag": multiple_choice,
     "codah": multiple_choice,
     "squad": squad,

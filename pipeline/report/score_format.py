@@ -18,6 +18,7 @@ _TITLES = {
     "pearson": "Pearson correlation",
     "spearman": "Spearman correlation",
     "mrr@10": "MRR@10",
+    "ndcg@10": "NDCG@10",
     "recall@1": "Recall@1",
     "recall@10": "Recall@10",
 }
@@ -34,6 +35,11 @@ _NOTES = {
     ("multi_label", "macro_f1"): "of each label of {rows} held-out rows, on average.",
     ("regression", "pearson"): "of right and given numbers of {rows} held-out rows; 1 is on one line.",
     ("regression", "spearman"): "of the ranks of right and given numbers of {rows} held-out rows; 1 is the same order.",
+    (
+        "ranking",
+        "mrr@10",
+    ): "of the queries of {rows} held-out rows: the mean of 1 / place of the first relevant passage.",
+    ("ranking", "ndcg@10"): "of the queries of {rows} held-out rows: the gain of the ten best, of the best order's.",
     ("multiple_choice", "accuracy"): "of {rows} held-out rows are answered with the right choice.",
     ("span", "f1"): "of the words of right and given answers to {rows} held-out questions, on average.",
     ("span", "exact_match"): "of {rows} held-out questions are answered exactly with one of the right answers.",

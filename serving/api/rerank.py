@@ -79,7 +79,7 @@ def target_of(request: Mapping[str, Any], models: ModelManager) -> Target:
         raise errors.invalid(f"several models can rerank: {', '.join(can)}; name one in model")
     if not can:
         raise errors.invalid(
-            f"{', '.join(names) or 'no model'} cannot rerank: push one of `bert-tfx finetune text-pair-score`, or a"
+            f"{', '.join(names) or 'no model'} cannot rerank: push one of `bert-tfx finetune rerank`, or a"
             " cross-encoder with `bert-tfx convert FOLDER NEW_VERSION --from hf --to bert-tfx`"
         )
     return Target(can[0])

@@ -90,7 +90,7 @@ def as_task(folder: ModelFolder, name: str) -> ModelFolder:
     has other labels.
     """
     task, before = task_of(name), folder.task
-    if before is None or task.kind != before.kind:
+    if before is None or task.answer_kind != before.answer_kind:
         its = before.kind if before else "no task"
         raise InputError(f"{folder.path}: --task {name} is for {task.kind}, but the model is for {its}")
     has_names = not all(label.startswith("LABEL_") for label in before.labels)
@@ -124,12 +124,12 @@ def fine_tuned_fields(folder: ModelFolder, architecture: Architecture) -> dict[s
     fields: dict[str, Any] = {"architectures": [architecture.row.class_stem + class_end(folder.model)]}
     if len(head.functions) > 1:
         fields["classifier_pooling"] = "mean" if function == head.functions[1] else "cls"
-    if task.kind in _PROBLEMS and settings.activation == "identity":
-        fields["problem_type"] = _PROBLEMS[task.kind]
-    if task.kind in _PROBLEMS and task.pair:
+    if task.answer_kind in _PROBLEMS and settings.activation == "identity":
+        fields["problem_type"] = _PROBLEMS[task.answer_kind]
+    if task.answer_kind in _PROBLEMS and task.pair:
         activation = "sigmoid" if task.kind == "multi_label" else settings.activation
         fields["sentence_transformers"] = {"activation_fn": ACTIVATIONS[activation]}
-    if labels := task.labels if task.has_labels else ("LABEL_0",) * (task.kind == "regression"):
+    if labels := task.labels if task.has_labels else ("LABEL_0",) * (task.answer_kind == "regression"):
         fields["id2label"] = {str(number): label for number, label in enumerate(labels)}
         fields["label2id"] = {label: number for number, label in enumerate(labels)}
     return fields

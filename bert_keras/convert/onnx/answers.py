@@ -118,7 +118,7 @@ class OnnxModel:
             "tagging": (self._tag, texts, {name: (type_, (-1, -1)) for name, type_ in by_word.items()}),
             "span": (self._find_span, texts, {name: (type_, (-1,)) for name, type_ in by_row.items()}),
         }
-        answer, inputs, outputs = kinds["classification" if task.kind == "multi_label" else task.kind]
+        answer, inputs, outputs = kinds["classification" if task.kind == "multi_label" else task.answer_kind]
         return Signature(inputs, outputs, partial(answer, task))
 
     def _run(self, arrays: Mapping[str, np.ndarray], *names: str, at: np.ndarray | None = None) -> list[np.ndarray]:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import functools
 import importlib
 import itertools
+import math
+import statistics
 import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -32,6 +34,7 @@ def score(
         multi_label      micro_f1: F1 of all decisions on all labels; macro_f1: the mean of the labels' F1, of those
                          that a gold or an answer has
         regression       pearson, spearman; of a similarity too
+        ranking          mrr@10, ndcg@10: means over the queries, by the order of the answers (`_ranking_scores`)
         retrieval        recall@k: the share of rows whose gold is among the first k texts of the answer; mrr@10: the
                          mean of 1 / its place among them, 0 without it
         multiple_choice  accuracy
@@ -67,6 +70,8 @@ def score(
         return scores_of_answered(golds, answers, *[letters_and_words] * task.by_letters)
     if task.kind == "tagging":
         return _entity_scores(golds, answers)
+    if task.kind == "ranking":
+        return _ranking_scores(golds, answers)
     return {name: float(METRICS[name](golds, answers)) for name in task.metrics}
 
 
@@ -78,6 +83,25 @@ def _entity_scores(golds: Sequence[list[str]], answers: Sequence[list[str]]) -> 
     precision, recall, f1, _ = precision_recall_fscore_support(golds, answers, average="micro", zero_division=0)
     scores = {"f1": f1, "precision": precision, "recall": recall, "accuracy": accuracy_score(golds, answers)}
     return {name: float(value) for name, value in scores.items()}
+
+
+def _ranking_scores(golds: Sequence[tuple[str, float]], answers: Sequence[float]) -> dict[str, float]:
+    """Means over the queries: 1 / the place of the first relevant passage, 0 beyond the tenth; and the normalised gain.
+
+    The gain is that of trec_eval's ndcg_cut: labels divided by log2(1 + place), of the first ten passages, as a share
+    of the best order's. Of passages with equal answers the less relevant come first, so equal answers find nothing.
+    """
+    passages: dict[str, list[tuple[float, float]]] = {}
+    for (query, label), answer in zip(golds, answers, strict=True):
+        passages.setdefault(query, []).append((-answer, label))
+    rankings = [[label for _, label in sorted(of_query)] for of_query in passages.values()]
+    firsts = [next((place for place, label in enumerate(labels[:10], 1) if label > 0), math.inf) for labels in rankings]
+    gains = [_gain(labels) / max(_gain(sorted(labels, reverse=True)), 1e-9) for labels in rankings]
+    return {"mrr@10": statistics.fmean(1 / place for place in firsts), "ndcg@10": statistics.fmean(gains)}
+
+
+def _gain(labels: Sequence[float]) -> float:
+    return sum(label / math.log2(1 + place) for place, label in enumerate(labels[:10], 1))
 
 
 def _of_scikit_learn(name: str, **options: Any) -> Callable[[Sequence[Any], Sequence[Any]], float]:

@@ -184,6 +184,6 @@ def _parser(task: Task) -> Callable[[str, TaskRow], Any]:
             raise ValueError("a JSON list of texts")
         return value
 
-    parsers = {"regression": number, "similarity": number, "multiple_choice": choice, "retrieval": texts}
-    parsers["multi_label"] = labels
+    parsers: dict[str, Callable[[str, TaskRow], Any]] = dict.fromkeys(("regression", "ranking", "similarity"), number)
+    parsers |= {"multiple_choice": choice, "retrieval": texts, "multi_label": labels}
     return parsers.get(task.kind, label)

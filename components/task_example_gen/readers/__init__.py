@@ -74,7 +74,7 @@ def _read(task: Task, path: str, columns: Columns, labelled: bool) -> ReadRows:
     with open_content(path) as file:
         if task.reader == "glue":
             yield from read_glue(task, file, path, labelled)
-        elif task.reader in ("table", "sentences"):
+        elif task.reader in ("table", "sentences", "queries"):
             yield from read_table(task, file, path, columns, labelled)
         elif task.reader == "swag":
             yield from read_swag(file, path, labelled)

@@ -1,4 +1,4 @@
-"""The user's own tables (tasks `text`, `text-...` and `sentence-...`), and AG News.
+"""The user's own tables (tasks `text`, `text-...`, `rerank` and `sentence-...`), and AG News.
 
 The format depends on the extension, before that of a compressed file:
 
@@ -14,6 +14,9 @@ them; none of the labels is right where it is empty.
 For vectors of texts only `text` is required; `text_pair`, its positive, and `negative` are read where they are there. A
 label is a score there, of pairs to be judged by; STS-B's columns sentence1, sentence2 and score are read without being
 named.
+
+Of `rerank` the text is a query, text_pair a passage (columns query and passage are read without being named), and the
+label the relevance: 0 for none, 1, or more for graded relevance. Rows of one query are a group.
 
 AG News has no header: `text TAB label name` of a .tsv, or the official .csv, "class","title","description", whose
 classes 1 to 4 are World, Sports, Business and Sci/Tech and whose text is title and description with a blank between.
@@ -48,6 +51,12 @@ JSON_LINES = (".jsonl", ".ndjson", ".json")
 TABLES = (".tsv", ".txt", ".csv", *JSON_LINES)
 _HEADLESS = "ag-news"
 _STS_B = {"text": "sentence1", "text_pair": "sentence2", "label": "score"}
+# By task type: names that columns may have without being named.
+_OTHER_NAMES = {
+    "similarity": _STS_B,
+    "retrieval": _STS_B,
+    "ranking": {"text": "query", "text_pair": "passage"},
+}
 
 
 def read_table(task: Task, file: BinaryIO, source: str, columns: Columns, labelled: bool = False) -> ReadRows:
@@ -101,8 +110,8 @@ def _lacks(kind: str, name: str, names: Iterable[str], field: str) -> str:
 def _name(task: Task, columns: Columns, field: str, record: Container[str]) -> str:
     """The column of a field."""
     name = getattr(columns, field)
-    of_sts_b = _STS_B.get(field, name)
-    return of_sts_b if task.contrastive and name not in record and of_sts_b in record else name
+    other = _OTHER_NAMES.get(task.kind, {}).get(field, name)
+    return other if name not in record and other in record else name
 
 
 def _row(task: Task, number: int, record: dict[str, Any], columns: Columns, labelled: bool) -> TaskRow:
@@ -119,8 +128,12 @@ def _row(task: Task, number: int, record: dict[str, Any], columns: Columns, labe
             raise RowError(f"{name!r} is {type(record[name]).__name__}, not text")
         inputs[field] = record[name]
     label = record.get(_name(task, columns, "label", record))
-    if label is not None and (task.contrastive or task.kind == "regression"):
+    if label is not None and (task.contrastive or task.answer_kind == "regression"):
         label = number_of(str(label), columns.label)
+        if task.kind == "ranking":
+            if label < 0 or label % 1:
+                raise RowError(f"{columns.label!r} is {label:g}; it must be 0, not relevant, or a whole number above")
+            label = [inputs["text"], int(label)]
     elif label is not None:
         several = task.kind == "multi_label"
         names = label if several and isinstance(label, list) else [label]

@@ -72,6 +72,12 @@ def wrong_answers(task: Task, rows: Sequence[TaskRow], answers: Sequence[Any]) -
         note = f"The {len(farthest)} of {len(rows):,} held-out rows whose {what} is farthest from the right one."
         differences = [(row.row_id, _number(row, answer)) for row, answer in farthest]
         return WrongAnswers("Largest differences", note, differences)
+    if task.kind == "ranking":
+        best: dict[str, float] = {}
+        for row, answer in pairs:
+            if row.gold[1] > 0:
+                best[row.gold[0]] = max(answer, best.get(row.gold[0], answer))
+        pairs = [(row, (answer, best[row.gold[0]])) for row, answer in pairs]
     is_wrong, fields = _KINDS[task.kind]
     wrong = [(row, answer) for row, answer in pairs if is_wrong(task, row, answer)]
     shown = _evenly(wrong)
@@ -124,6 +130,15 @@ def _labels(task: Task, row: TaskRow, answer: Sequence[str]) -> list[Field]:
 def _number(row: TaskRow, answer: float) -> list[Field]:
     difference = f"{answer - row.gold:+.2f}".replace("-", MINUS)
     return [*_texts(row), *_answers(f"{row.gold:g}", f"{answer:g} ({difference})")]
+
+
+def _is_above(task: Task, row: TaskRow, answer: tuple[float, float]) -> bool:
+    return row.gold[1] == 0 and answer[0] >= answer[1]
+
+
+def _order(task: Task, row: TaskRow, answer: tuple[float, float]) -> list[Field]:
+    number, relevant = (f"{value:.2f}".replace("-", MINUS) for value in answer)
+    return [*_texts(row), *_answers(f"below {relevant}, a relevant passage of the query", number)]
 
 
 def _nearest_text(task: Task, row: TaskRow, answer: Sequence[str]) -> list[Field]:
@@ -264,6 +279,7 @@ _KINDS: dict[str, tuple[Callable[[Task, TaskRow, Any], bool], Callable[[Task, Ta
     "multi_label": (_differs, _labels),
     "multiple_choice": (_differs, _choice),
     "span": (_is_inexact, _span),
+    "ranking": (_is_above, _order),
     "retrieval": (lambda task, row, answer: answer[0] != row.gold, _nearest_text),
     "tagging": (_has_other_entities, _tags),
 }

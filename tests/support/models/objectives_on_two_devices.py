@@ -4,7 +4,7 @@ python -m tests.support.models.objectives_on_two_devices OUT OBJECTIVE...
 
 KERAS_BACKEND chooses the backend. Several MirroredStrategies in a process take each other's messages, so all objectives
 here share one. Writes to OUT what the step took off each weight, by objective and devices, and what each device's half
-of the batch divides by.
+of the batch divides by; for an objective whose rows depend on each other also in parts of the batch.
 """
 
 import dataclasses
@@ -115,6 +115,8 @@ def main(out, *names):
         count: dataclasses.replace(RUN, strategy=strategy, clip_norm=1e9, backend=backend)
         for count, strategy in ((1, "one_device"), (2, "mirrored"))
     }
+    # Devices, parts of a batch on each, and the name of that.
+    whole, in_parts = [(1, 1, "1"), (2, 1, "2")], [(1, 4, "1 in 4"), (2, 2, "2 in 4")]
     opened = {count: open_devices(config) for count, config in configs.items()}
     assert opened[2].replicas == 2
     numbers = {}
@@ -124,18 +126,20 @@ def main(out, *names):
         rows = len(arrays["input_ids"])
         examples = ArrayExamples(arrays, arrays)
         (phase,) = phases_of(dataclasses.replace(RUN, train_batch_size=rows), SecondPhase(), [examples])
-        for count, devices in opened.items():
+        for count, parts, run in [*whole, *in_parts * bool(objective.whole_batch)]:
+            devices = opened[count]
             with devices.scope():
                 model = create_model(make, used_pooler=objective is mlm_nsp.OBJECTIVE)
                 sgd = Descent(1.0)
                 sgd.build(model.trainable_variables)
             before = [keras.ops.convert_to_numpy(v) for v in model.trainable_variables]
-            steps = devices.train_steps(model, sgd, objective, dataclasses.replace(configs[count], seed=SEED))
+            changes = {"seed": SEED, "gradient_accumulation_steps": parts}
+            steps = devices.train_steps(model, sgd, objective, dataclasses.replace(configs[count], **changes))
             with mock.patch("bert_keras.models.electra.sample", best_guess):
                 steps(steps.feed(phase, 0), 1)
             for variable, old in zip(steps.model.trainable_variables, before, strict=True):
                 new = keras.ops.convert_to_numpy(variable)
-                numbers[f"{name}: {count}: {variable.path.split('/', 1)[1]}"] = old - new
+                numbers[f"{name}: {run}: {variable.path.split('/', 1)[1]}"] = old - new
         batch = next(examples.train_batches(batch_size=rows, first_example=0, seed=SEED))
         halves = [
             {key: values[half] for key, values in batch.items()} for half in (np.s_[: rows // 2], np.s_[rows // 2 :])

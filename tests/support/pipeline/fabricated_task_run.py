@@ -48,6 +48,16 @@ KINDS = {
         ],
         [4.8, 3.125, 3.5],
     ),
+    "rerank": (
+        (),
+        [
+            TaskRow(str(number), {"text": query, "text_pair": passage}, [query, label])
+            for number, (query, passage, label) in enumerate(
+                (("who?", "Ann did.", 1), ("who?", "<b>No</b> one.", 0), ("when?", "In May.", 2), ("when?", "No.", 0))
+            )
+        ],
+        [2.5, 1.25, -0.5, 0.5],
+    ),
     "codah": (
         (),
         [

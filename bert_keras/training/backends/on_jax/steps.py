@@ -177,32 +177,61 @@ class JaxSteps:
         call *= parts
         if parts == 1:
             return self._micro_batch(state, batch, totals, call)
-        batch = {name: v.reshape(parts, v.shape[0] // parts, *v.shape[1:]) for name, v in batch.items()}
+        cut = {name: v.reshape(parts, v.shape[0] // parts, *v.shape[1:]) for name, v in batch.items()}
+        if self._objective.whole_batch:
+            return self._cached(state, batch, cut, totals, call)
         zeros = {name: jnp.zeros(()) for name in self._objective.sums}, [jnp.zeros(v.shape) for v in state["trained"]]
 
         def add(so_far, part):
             number, rows = part
             return jax.tree.map(jnp.add, so_far, self._micro_batch(state, rows, totals, call + number)), None
 
-        return jax.lax.scan(add, zeros, (jnp.arange(parts), batch))[0]
+        return jax.lax.scan(add, zeros, (jnp.arange(parts), cut))[0]
+
+    def _cached(self, state, batch, cut, totals, call):
+        """As `on_tensorflow.steps`: GradCache."""
+
+        def outputs_of(trained, part):
+            number, rows = part
+            with self._with_values(trained, state["fixed"], call + number):
+                return self._model(rows, training=True)
+
+        def loss(outputs):
+            return self._loss(outputs.reshape(-1, *outputs.shape[2:]), batch, totals)
+
+        def add(so_far, part):
+            *part, by_outputs = part
+            gradients = jax.grad(lambda trained: jnp.sum(outputs_of(trained, part) * by_outputs))(state["trained"])
+            return jax.tree.map(jnp.add, so_far, gradients), None
+
+        parts = jnp.arange(self._config.gradient_accumulation_steps), cut
+        outputs = jax.lax.map(lambda part: outputs_of(state["trained"], part), parts)
+        by_outputs, sums = jax.grad(loss, has_aux=True)(outputs)
+        zeros = [jnp.zeros(values.shape) for values in state["trained"]]
+        return sums, jax.lax.scan(add, zeros, (*parts, by_outputs))[0]
 
     def _micro_batch(self, state, batch, totals, call):
         """Sums and gradients of some rows of a batch with these totals of weights; `call` seeds dropout."""
 
         def loss(trained):
             with self._with_values(trained, state["fixed"], call):
-                outputs, labels = self._model(batch, training=True), batch
-            if self._gathers:
-                labels = {name: batch[name] for name in self._objective.whole_batch}
-                outputs, labels = jax.lax.all_gather((outputs, labels), _AXIS, tiled=True)
-            # Each replica has all rows, if gathered; the sums and gradients of the replicas are added later.
-            share = self._replicas if self._gathers else 1
-            sums = self._objective.example_sums(outputs, labels)
-            sums = {name: value.sum() / share for name, value in sums.items()}
-            return self._objective.loss(sums, tuple(totals)), sums
+                outputs = self._model(batch, training=True)
+            return self._loss(outputs, batch, totals)
 
         gradients, sums = jax.grad(loss, has_aux=True)(state["trained"])
         return sums, gradients
+
+    def _loss(self, outputs, batch, totals):
+        """The part of the loss of a replica's share of the batch, and its sums."""
+        labels = batch
+        if self._gathers:
+            labels = {name: batch[name] for name in self._objective.whole_batch}
+            outputs, labels = jax.lax.all_gather((outputs, labels), _AXIS, tiled=True)
+        # Each replica has all rows, if gathered; the sums and gradients of the replicas are added later.
+        share = self._replicas if self._gathers else 1
+        sums = self._objective.example_sums(outputs, labels)
+        sums = {name: value.sum() / share for name, value in sums.items()}
+        return self._objective.loss(sums, tuple(totals)), sums
 
     def _evaluated(self, trained, fixed, batch, number):
         """Sums over a batch; `number` seeds random draws (ELECTRA's replacements)."""

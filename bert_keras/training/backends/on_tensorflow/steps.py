@@ -86,6 +86,8 @@ class TensorFlowSteps:
             shapes = phase.examples.row_shapes.items()
             signature = {name: tf.TensorSpec([rows, *shape], dtype) for name, (shape, dtype) in shapes}
             batches = tf.data.Dataset.from_generator(parts, output_signature=signature).prefetch(4)
+            # Of an endless stream no batch can be short, so its number of rows is known.
+            batches = batches.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
             # Autotuning's thread can miss the end of an iterator, which then waits for its next round: up to a minute,
             # each time. So a training stopped by SIGTERM outlived the grace period of its scheduler.
             options = tf.data.Options()
@@ -171,35 +173,69 @@ class TensorFlowSteps:
         call *= parts
         if parts == 1:
             return self._gradients(batch, totals, call)
-        batch = {name: _cut(values, parts) for name, values in batch.items()}
+        cut = {name: _cut(values, parts) for name, values in batch.items()}
+        if self._objective.whole_batch:
+            return self._cached(batch, cut, totals, call)
         sums = {name: tf.constant(0.0) for name in self._objective.sums}
         gradients = [tf.zeros(variable.shape) for variable in self.model.trainable_variables]
         for i in tf.range(parts):
-            part = {name: values[i] for name, values in batch.items()}
+            part = {name: values[i] for name, values in cut.items()}
             part_sums, part_gradients = self._gradients(part, totals, call + tf.cast(i, tf.int64))
             sums = {name: value + part_sums[name] for name, value in sums.items()}
             gradients = [total + gradient for total, gradient in zip(gradients, part_gradients, strict=True)]
         return sums, gradients
 
+    def _cached(self, batch, cut, totals, call):
+        """Sums and gradients of a batch whose examples depend on each other, in parts `cut`, [parts, rows, ...].
+
+        As GradCache (L. Gao et al. 2021, arXiv 2101.06983, section 3): first the outputs of all parts, without what
+        their gradients need, then each part again, with the gradient of the loss by its outputs.
+        """
+        numbers = tf.range(self._config.gradient_accumulation_steps)
+
+        def outputs_of(i):
+            with keras.StatelessScope(self._random_states.of(call + tf.cast(i, tf.int64))):
+                return self.model({name: values[i] for name, values in cut.items()}, training=True)
+
+        # One after another: together they would need the memory of the whole batch.
+        outputs = tf.map_fn(outputs_of, numbers, fn_output_signature=tf.float32, parallel_iterations=1)
+        with tf.GradientTape() as tape:
+            tape.watch(outputs)
+            sums, loss = self._loss(tf.reshape(outputs, [-1, *outputs.shape[2:]]), batch, totals)
+        by_outputs = tape.gradient(loss, outputs)
+        gradients = [tf.zeros(variable.shape) for variable in self.model.trainable_variables]
+        for i in numbers:
+            with tf.GradientTape() as part_tape:
+                product = tf.reduce_sum(outputs_of(i) * by_outputs[i])
+            part_gradients = self._by_variables(part_tape, product)
+            gradients = [total + gradient for total, gradient in zip(gradients, part_gradients, strict=True)]
+        return sums, gradients
+
     def _micro_batch(self, batch, totals, call):
         """Sums and gradients of some rows of a batch with these totals of weights; `call` int64 seeds dropout."""
-        variables = self.model.trainable_variables
         with tf.GradientTape() as tape, keras.StatelessScope(self._random_states.of(call)):
-            outputs = self.model(batch, training=True)
-            if self._gathers:
-                replica = tf.distribute.get_replica_context()
-                outputs = replica.all_gather(outputs, axis=0)
-                batch = {name: replica.all_gather(batch[name], axis=0) for name in self._objective.whole_batch}
-            sums = self._objective.example_sums(outputs, batch)
-            # Each replica has all rows, if gathered; the sums and gradients of the replicas are added later.
-            share = replica.num_replicas_in_sync if self._gathers else 1
-            sums = {name: tf.reduce_sum(value) / share for name, value in sums.items()}
-            loss = self._objective.loss(sums, tuple(totals))
+            sums, loss = self._loss(self.model(batch, training=True), batch, totals)
+        return sums, self._by_variables(tape, loss)
+
+    def _loss(self, outputs, batch, totals):
+        """Sums over a replica's share of the batch, and their part of the loss."""
+        if self._gathers:
+            replica = tf.distribute.get_replica_context()
+            outputs = replica.all_gather(outputs, axis=0)
+            batch = {name: replica.all_gather(batch[name], axis=0) for name in self._objective.whole_batch}
+        sums = self._objective.example_sums(outputs, batch)
+        # Each replica has all rows, if gathered; the sums and gradients of the replicas are added later.
+        share = replica.num_replicas_in_sync if self._gathers else 1
+        sums = {name: tf.reduce_sum(value) / share for name, value in sums.items()}
+        return sums, self._objective.loss(sums, tuple(totals))
+
+    def _by_variables(self, tape, loss):
+        variables = self.model.trainable_variables
         gradients = tape.gradient(loss, [variable.value for variable in variables])
         if unused := [v.path for v, gradient in zip(variables, gradients, strict=True) if gradient is None]:
             # Weight decay would shrink them to 0.
             raise ValueError(f"the {self._objective.name} loss does not depend on {unused[0]}; set trainable=False")
-        return sums, [tf.convert_to_tensor(gradient) for gradient in gradients]
+        return [tf.convert_to_tensor(gradient) for gradient in gradients]
 
 
 def _cut(values: tf.Tensor, parts: int) -> tf.Tensor:

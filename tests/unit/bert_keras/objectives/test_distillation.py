@@ -59,9 +59,9 @@ def case(kind):
     if kind in ("similarity", "retrieval"):
         outputs, teacher = (x / np.linalg.norm(x, axis=-1, keepdims=True) for x in (draw(ROWS, 2, 8), draw(ROWS, 2, 8)))
         return outputs, {TEACHER_OUTPUTS: teacher}, (2 - 2 * (outputs * teacher).sum(-1)).mean(-1), WEIGHTS
-    if kind == "regression":
+    if kind in ("regression", "ranking"):
         outputs, teacher = draw(ROWS), draw(ROWS)
-        return outputs, {TEACHER_OUTPUTS: teacher, "labels": draw(ROWS)}, (outputs - teacher) ** 2, WEIGHTS
+        return outputs, {TEACHER_OUTPUTS: teacher, "labels": np.abs(draw(ROWS))}, (outputs - teacher) ** 2, WEIGHTS
     outputs, teacher = draw(ROWS, CLASSES), draw(ROWS, CLASSES)
     batch = {TEACHER_OUTPUTS: teacher, "labels": labels}
     if kind == "multi_label":

@@ -16,6 +16,7 @@ ROWS = {
     "classification": [TaskRow("0", {"text": "x"}), TaskRow("7", {"text": "y"})],
     "multi_label": [TaskRow("0", {"text": "x"}), TaskRow("7", {"text": "y"})],
     "regression": [TaskRow("0", {"text": "x"}), TaskRow("1", {"text": "y"}), TaskRow("2", {"text": "z"})],
+    "ranking": [TaskRow("0", {"text": "x", "text_pair": "y"}), TaskRow("1", {"text": "x", "text_pair": "z"})],
     "multiple_choice": [TaskRow(n, {"text": "x", "choices": CHOICES}) for n in "01"],
     "span": [TaskRow(n, {"question": "?", "context": "."}) for n in ("56be", "56bf")],
     "tagging": [
@@ -30,6 +31,8 @@ FILES = {
     "text": (['say "yes"', "a\tb"], 'index\tprediction\n0\t"say ""yes"""\n7\t"a\tb"\n'),
     "text-labels": ([["a b", "c"], []], "index\tprediction\n0\ta b|c\n7\t\n"),
     "sts-b": ([3.8115, -0.2, 5.4], "index\tprediction\n0\t3.812\n1\t0.000\n2\t5.000\n"),
+    # Not rounded: two passages would be equal.
+    "rerank": ([-0.12345678, 2.5], "index\tprediction\n0\t-0.12345678\n1\t2.5\n"),
     "swag": ([2, 0], ",pred\n0,2\n1,0\n"),
     "codah": ([3, 1], ",pred\n0,3\n1,1\n"),
     "squad1.1": (["in May", 'é"'], '{\n    "56be": "in May",\n    "56bf": "\\u00e9\\""\n}\n'),

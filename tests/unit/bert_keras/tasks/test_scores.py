@@ -48,6 +48,30 @@ def test_multiple_choice():
     assert score(task_of("swag"), [0, 1, 2, 3], [0, 1, 2, 0]) == {"accuracy": 0.75}
 
 
+def test_ranking():
+    """Two queries, rows mixed. By answers the labels of a are 0, 1, 0, 2, those of b 3 after ten others."""
+    a = [(["a", label], answer) for label, answer in ((2, -1.0), (0, 3.0), (1, 0.5), (0, 0.0))]
+    b = [(["b", 3 if number == 10 else 0], -float(number)) for number in range(11)]
+    golds, answers = zip(*a[:2], *b, *a[2:], strict=True)
+    # The gain of a is 1 / log2(3) + 2 / log2(5), the best 2 / log2(2) + 1 / log2(3).
+    gain = (1 / math.log2(3) + 2 / math.log2(5)) / (2 + 1 / math.log2(3))
+    assert score(task_of("rerank"), golds, answers) == pytest.approx({"mrr@10": 0.5 / 2, "ndcg@10": gain / 2})
+    # Of equal answers the relevant one is last; a query without a relevant passage counts 0.
+    golds = [["a", 1], ["a", 0], ["a", 0], ["b", 0]]
+    assert score(task_of("rerank"), golds, [1.0] * 4) == pytest.approx({"mrr@10": 1 / 3 / 2, "ndcg@10": 0.25})
+
+
+def test_gains_are_those_of_scikit_learn():
+    ndcg_score = pytest.importorskip("sklearn.metrics").ndcg_score
+    rng = random.Random(0)
+    labels, answers = (
+        [[draw() for _ in range(30)] for _ in range(8)] for draw in (lambda: rng.randrange(4), rng.random)
+    )
+    golds = [[str(query), label] for query, those in enumerate(labels) for label in those]
+    found = score(task_of("rerank"), golds, [answer for those in answers for answer in those])
+    assert found["ndcg@10"] == pytest.approx(ndcg_score(labels, answers, k=10))
+
+
 def test_several_labels():
     # a: one right, given 2 + 1; b: one right, given 1 + 2; c: never right, 1 + 0; d: never right, 0 + 1.
     golds, answers = [["a", "b"], ["a", "c"], []], [["a", "b"], [], ["b", "d"]]
@@ -112,6 +136,7 @@ def test_rows_that_cannot_be_scored_are_refused():
 
 ANSWERS = {
     "regression": [1.0, 2.0],
+    "ranking": [1.5, -1.0],
     "multi_label": [["a", "b"], []],
     "multiple_choice": [0, 1],
     "span": ["a cat", "a dog"],
@@ -127,6 +152,7 @@ def test_the_right_answers_score_best_by_the_metrics_of_the_table(name):
     answers = ANSWERS.get(task.kind, ["1", "0"])
     golds = [{"answers": [{"text": answer}]} for answer in answers] if task.kind == "span" else answers
     golds = [first for first, _ in answers] if task.kind == "retrieval" else golds
+    golds = [["who?", float(answer > 0)] for answer in answers] if task.kind == "ranking" else golds
     scores = score(task, golds, answers)
     assert [scores[metric] for metric in task.metrics] == pytest.approx(
         [100 if task.kind == "span" else 1] * len(task.metrics)

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import types
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -13,6 +14,7 @@ from bert_keras.errors import InputError
 from bert_keras.finetuning.init_checkpoint import init_checkpoint
 from bert_keras.finetuning.training import TrainedTask, fine_tune
 from bert_keras.models.config import BertConfig
+from bert_keras.models.dropout import RandomStates
 from bert_keras.saved_model.settings import EmbeddingSettings, ExportSettings
 from bert_keras.saved_model.task_signatures import export_task_model
 from bert_keras.tasks import similarity
@@ -23,7 +25,11 @@ from bert_keras.tasks.settings import FineTuningConfig, TaskSettings
 from bert_keras.tasks.table import task_of
 from bert_keras.tasks.task_types import task_type_of
 from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
+from bert_keras.training.backends.opening import open_devices
+from bert_keras.training.config import SecondPhase
+from bert_keras.training.phases import phases_of
 from tests.support.models.model_folders import read_pushed
+from tests.support.models.small_training import RUN, Descent
 
 LETTERS = "abcdefghij"
 TOKENIZER = BertTokenizer([*SPECIAL_TOKENS, *LETTERS, *("##" + letter for letter in LETTERS)], True)
@@ -68,7 +74,7 @@ def test_the_loss_of_vectors_that_may_be_cut_is_the_mean_of_all_lengths():
 def test_refuses_lengths_that_vectors_do_not_have():
     settings = dataclasses.replace(SETTINGS, matryoshka_dimensions=(8, 32))
     with pytest.raises(InputError, match=r"matryoshka_dimensions is \(8, 32\), but the vectors have 32 numbers"):
-        similarity.check_training(rows(("a", "b")), settings, CONFIG, FineTuningConfig())
+        similarity.check_training(rows(("a", "b")), settings, CONFIG)
 
 
 @pytest.mark.parametrize(
@@ -137,11 +143,9 @@ def test_a_single_text_has_two_views_in_training():
 def test_trainings_that_cannot_work_are_refused():
     without = dataclasses.replace(CONFIG, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     with pytest.raises(InputError, match=r"task\.dropout=0\.1"):
-        similarity.check_training(rows(("a",)), SETTINGS, without, FineTuningConfig())
-    similarity.check_training(rows(("a", "b")), SETTINGS, without, FineTuningConfig())
-    similarity.check_training(rows(("a",)), dataclasses.replace(SETTINGS, dropout=0.1), without, FineTuningConfig())
-    with pytest.raises(InputError, match="gradient_accumulation_steps is 2"):
-        similarity.check_training(rows(("a",)), SETTINGS, CONFIG, FineTuningConfig(gradient_accumulation_steps=2))
+        similarity.check_training(rows(("a",)), SETTINGS, without)
+    similarity.check_training(rows(("a", "b")), SETTINGS, without)
+    similarity.check_training(rows(("a",)), dataclasses.replace(SETTINGS, dropout=0.1), without)
 
 
 def test_dropout_of_the_training():
@@ -243,6 +247,31 @@ def test_pairs_are_learned(tmp_path):
         setattr(scores, name, score(RETRIEVAL, [row.gold for row in pairs], answers)["mrr@10"])
     print(vars(scores))
     assert scores.before < 0.5 and scores.after > scores.before + 0.3
+
+
+def test_both_passes_of_a_batch_in_parts_drop_out_the_same():
+    """Of a batch in two parts the gradient is that of one pass with the dropout of each part."""
+    model = task_type_of(SIMILARITY).create_model(CONFIG, SIMILARITY, dataclasses.replace(SETTINGS, dropout=0.3), 1)
+    model.build()
+    arrays = similarity.features(rows(("a", "b"), ("c", "d"), ("e", "f"), ("g", "h")), SIMILARITY, SETTINGS, TOKENIZER)
+    config = dataclasses.replace(RUN, train_batch_size=4, clip_norm=1e9, gradient_accumulation_steps=2, seed=3)
+    (phase,) = phases_of(config, SecondPhase(), [ArrayExamples(arrays.arrays, arrays.arrays)])
+    batch, variables, vectors = next(phase.train_batches(0, 3)), model.trainable_variables, []
+    with tf.GradientTape() as tape:
+        for part in range(2):
+            with keras.StatelessScope(RandomStates(model).of(tf.constant(part, tf.int64))):
+                of_part = {name: values[2 * part : 2 * part + 2] for name, values in batch.items()}
+                vectors.append(model(of_part, training=True))
+        sums = similarity.objective.example_sums(tf.concat(vectors, 0), batch)
+        loss = tf.reduce_mean(sums["nll"])
+    expected = tape.gradient(loss, [variable.value for variable in variables])
+    before, descent = [variable.numpy() for variable in variables], Descent(1.0)
+    descent.build(variables)
+    steps = open_devices(config).train_steps(model, descent, similarity.objective, config)
+    steps(steps.feed(phase, 0), 1)
+    for old, variable, gradient in zip(before, variables, expected, strict=True):
+        gradient = tf.convert_to_tensor(gradient).numpy()
+        np.testing.assert_allclose(old - variable.numpy(), gradient, atol=1e-6 * max(1, np.abs(gradient).max()))
 
 
 def test_the_last_batch_has_no_copies_as_negatives():

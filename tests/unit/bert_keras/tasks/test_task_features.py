@@ -5,9 +5,10 @@ import pytest
 
 from bert_keras.data.truncation import head_room, truncate_pair
 from bert_keras.errors import InputError
+from bert_keras.tasks.regression import list_objective
 from bert_keras.tasks.rows import TaskRow
 from bert_keras.tasks.settings import TaskSettings
-from bert_keras.tasks.table import Task
+from bert_keras.tasks.table import Task, task_of
 from bert_keras.tasks.task_types import task_type_of
 from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
 
@@ -205,3 +206,35 @@ def test_several_labels_are_a_column_each():
         features(SEVERAL, singles("a", golds=[["no", "maybe"]]))
     answers = task_type_of(SEVERAL).answers(np.array([[-1, 0.0, 2], [-1, -2, -3]]), None, rows, SEVERAL, None)
     assert answers == [["so", "yes"], []]
+
+
+def test_a_ranking_learns_which_passages_are_relevant():
+    """Of three passages one of the grade 2 and one of the grade 1; loss by hand, as of logits 2, -1 and 0."""
+    rows = [
+        TaskRow(str(n), {"text": "a b", "text_pair": text}, ["a b", n]) for n, text in ((2, "c"), (0, "d e"), (1, ""))
+    ]
+    found = features(task_of("rerank"), rows)
+    assert table(found.arrays)[0] == ("CabScS-", "1111110", "0000110")
+    objective = task_type_of(task_of("rerank")).objective
+    sums = objective.example_sums(np.array([2.0, -1.0, 0.0], np.float32), found.arrays)
+    np.testing.assert_allclose(sums["nll"], [np.log1p(np.exp(-2)), np.log1p(np.exp(-1)), np.log(2)], rtol=1e-6)
+    assert np.array(sums["correct"]).tolist() == [1, 1, 1]
+    with pytest.raises(InputError, match=r"row 0 of rerank has the gold \['a', None\]; it must be a number"):
+        features(task_of("rerank"), [TaskRow("0", {"text": "a", "text_pair": "b"}, ["a", None])])
+
+
+def test_a_ranking_learns_from_lists():
+    """Of five passages, with the others of a query once more where they are too few; a query without others is out."""
+    given = [("a", "b", 1), ("a", "c", 0), ("e", "f", 1), ("a", "d", 0), ("a", "g", 2)]
+    rows = [TaskRow(str(n), {"text": q, "text_pair": p}, [q, label]) for n, (q, p, label) in enumerate(given)]
+    found = features(task_of("rerank"), rows, list_size=4)
+    assert [[spelt(ids) for ids in of_one] for of_one in found.arrays["input_ids"]] == [
+        ["CaSbS", "CaScS", "CaSdS", "CaScS"],
+        ["CaSgS", "CaScS", "CaSdS", "CaScS"],
+    ]
+    logits = np.array([[0.0, 0.0, 0.0, 0.0], [1.0, 0.0, 0.0, 2.0]], np.float32)
+    expected = np.log(4), np.log(np.exp(1) + 2 + np.exp(2)) - 1
+    np.testing.assert_allclose(list_objective.example_sums(logits, found.arrays)["nll"], expected, rtol=1e-6)
+    assert features(task_of("rerank"), pairs(("a", "b"), ("a", "c")), list_size=4).arrays["input_ids"].shape == (2, 5)
+    with pytest.raises(InputError, match="no query has a relevant passage and another one"):
+        features(task_of("rerank"), rows[2:3], list_size=4)

@@ -225,6 +225,8 @@ def piece(context):
 
 def right(task, gold):
     """The result of `evaluate` for a row answered correctly."""
+    if task.kind == "ranking":
+        return str(gold[1])
     if task.kind == "span":
         return gold["answers"][0]["text"] if gold["answers"] else ""
     joined = {"tagging": " ", "multi_label": "|"}
@@ -245,6 +247,12 @@ TASKS = {
     "mrpc": (labels(2, [0.32, 0.68]), ["0", "1"], lambda gold: RNG.choice("01")),
     "cola": (labels(2, [0.3, 0.7]), ["0", "1"], lambda gold: RNG.choice("01")),
     "sts-b": (lambda: round(RNG.uniform(0, 5), 2), ["2.5", "0.0"], lambda gold: str(RNG.uniform(0, 5))),
+    # Thirty queries of some ten passages, a fifth of them relevant.
+    "rerank": (
+        lambda: [str(RNG.randrange(30)), RNG.choice([0, 0, 0, 0, 1])],
+        ["0.5", "-1.0"],
+        lambda gold: str(RNG.uniform(-1, 1)),
+    ),
     "swag": (lambda: RNG.randrange(4), ["0", "3"], lambda gold: str(RNG.randrange(4))),
     "squad1.1": (None, ["in may", ""], None),
     "squad2.0": (None, ["in may", ""], None),
