@@ -20,7 +20,7 @@ Experiments (default: all):
     speed      instances per core-second from text to TFRecords: length 128 and 512, vocabulary given and learned
     workers    two worker processes against one
     memory     peak resident memory from 10 MB to 1 GB of text and from dupe 1 to dupe 10
-    costs      CPU seconds and bytes per megabyte of text, by stage: the inputs of scaling_model.py
+    costs      CPU seconds and bytes per megabyte of text, by stage: the inputs of scaling.md
     buckets    peak resident memory against corpus.bucket_bytes
 """
 
