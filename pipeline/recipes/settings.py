@@ -69,9 +69,11 @@ class GateSettings:
     def __post_init__(self) -> None:
         if self.max_mlm_perplexity < 1.0:
             raise ValueError(f"gate.max_mlm_perplexity is {self.max_mlm_perplexity}; it must be at least 1")
-        for name in ("min_mlm_accuracy", "min_nsp_accuracy", "min_minimal_pairs", "min_share_of_teacher"):
+        for name in ("min_mlm_accuracy", "min_nsp_accuracy", "min_minimal_pairs"):
             if getattr(self, name) is not None and not 0.0 <= getattr(self, name) <= 1.0:
                 raise ValueError(f"gate.{name} is {getattr(self, name)}; it must be in [0, 1]")
+        if self.min_share_of_teacher is not None and not self.min_share_of_teacher > 0:
+            raise ValueError(f"gate.min_share_of_teacher is {self.min_share_of_teacher}; it must be above 0")
         if self.min_minimal_pairs is not None and not self.minimal_pairs:
             raise ValueError("gate.min_minimal_pairs needs pairs; give their files as gate.minimal_pairs")
         for name in ("max_mlm_perplexity_increase", "max_source_perplexity_increase", "max_forgetting"):

@@ -162,7 +162,7 @@ def rows(summary: Mapping[str, Any]) -> dict[str, str]:
         **{part.name: _learned(part, summary) for part in PARTS[summary["objective"]]},
         **({"per word": _per_word(summary["word_perplexity"])} if "word_perplexity" in summary else {}),
         **({"minimal pairs": _pair_row(summary["minimal_pairs"])} if "minimal_pairs" in summary else {}),
-        **({"teacher": teacher_row(summary["teacher"])} if "teacher" in summary else {}),
+        **({"teacher": _teacher_row(summary["teacher"])} if "teacher" in summary else {}),
     }
 
 
@@ -177,10 +177,10 @@ def initial_row(summary: Mapping[str, Any]) -> str:
     return "; ".join(facts)
 
 
-def teacher_row(figures: Mapping[str, Any]) -> str:
+def _teacher_row(figures: Mapping[str, Any]) -> str:
     """The teacher in a line: its folder, its accuracy and the model's share of it, and its perplexity."""
     accuracy, perplexity = (figures["scores"][name] for name in ("mlm_accuracy", "mlm_perplexity"))
-    share = f", of which the model has {figures['model'] / accuracy:.1%}" if accuracy else ""
+    share = f", of which the model has {(figures['model'] or 0.0) / accuracy:.1%}" if accuracy else ""
     return f"{figures['folder']}; accuracy {accuracy:.1%}{share}; perplexity {perplexity_text(perplexity)}"
 
 

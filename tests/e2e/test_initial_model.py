@@ -230,11 +230,11 @@ def test_bad_initial_models_are_one_line(corpus, first_run, tmp_path):
 
 @pytest.mark.slow
 def test_a_student_learns_from_a_pushed_model_and_is_judged_by_its_share(first_run, corpus, tmp_path):
-    """With the teacher's vocabulary; half as wide and 8 steps old it has no share of 1."""
+    """With the teacher's vocabulary; it has no nine times the accuracy, and then passes with a hundredth."""
     (teacher,) = (first_run.dir / "serving").iterdir()
     given = [word for word in words_of(corpus, tmp_path / "run") if not str(word).startswith("model.vocab_size")]
     given = [word for word, after in zip(given, [*given[1:], ""], strict=True) if (word, after) != ("--set", "--set")]
-    given += ["--teacher", teacher, "--set", "model.hidden_size=16", "--set", "gate.min_share_of_teacher=1"]
+    given += ["--teacher", teacher, "--set", "model.hidden_size=16", "--set", "gate.min_share_of_teacher=9"]
     code, out, err = bert_tfx(*given)
     assert code == 3, out + err
     summary, run = summary_of(tmp_path / "run"), latest_run(str(tmp_path / "run"))

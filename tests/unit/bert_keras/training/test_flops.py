@@ -7,8 +7,10 @@ import pytest
 from bert_keras.models.config import BertConfig
 from bert_keras.models.left_to_right import GptBert, LeftToRightLM
 from bert_keras.models.pretraining_heads import BertForPreTraining
+from bert_keras.objectives.distillation import Taught
 from bert_keras.training import flops
 from bert_keras.training.flops import Ceiling, known_training_flops, matmul_flops_per_second, training_flops
+from tests.support.models.small_training import built
 
 
 def test_flops_of_a_base_model():
@@ -32,6 +34,18 @@ def test_a_gpt_bert_predicts_all_tokens_of_half_of_its_rows():
     models = BertForPreTraining(config), GptBert(config), LeftToRightLM(dataclasses.replace(config, causal=True))
     found = [known_training_flops(model, 12, 4) for model in models]
     assert found == [training_flops(config, 12, 4), training_flops(config, 12, 8), None]
+
+
+def test_a_teacher_runs_forward_only():
+    """So it has a third of a training's FLOPs, and of a GPT-BERT's half of the rows."""
+    config = BertConfig(100, 8, 1, 1, 16)
+    large, teacher = dataclasses.replace(config, hidden_size=16), training_flops(config, 12, 4) / 3
+    found = [
+        known_training_flops(Taught(built(model, large), built(BertForPreTraining, config)), 12, 4)
+        for model in (BertForPreTraining, GptBert)
+    ]
+    alone = training_flops(large, 12, 4), training_flops(large, 12, 8)
+    assert found == pytest.approx([alone[0] + teacher, alone[1] + teacher / 2])
 
 
 def test_the_machine_has_a_matmul_rate():

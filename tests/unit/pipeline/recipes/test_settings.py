@@ -74,6 +74,7 @@ def test_a_bound_of_minimal_pairs_needs_pairs():
         "gate.min_minimal_pairs=0.6"
     )
     assert "gate.min_minimal_pairs is 60.0; it must be in [0, 1]" in refusal("gate.min_minimal_pairs=60")
+    assert "gate.min_share_of_teacher is 0.0; it must be above 0" in refusal("gate.min_share_of_teacher=0")
 
 
 def test_the_last_setting_wins_and_checks_run_on_the_result():

@@ -11,10 +11,7 @@ from apache_beam.io.filesystems import FileSystems
 
 from bert_keras.convert import formats
 from bert_keras.errors import InputError
-from bert_keras.models.config import BertConfig
-from bert_keras.models.pretraining_heads import BertForPreTraining
 from bert_keras.notices import recorded
-from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
 from components.corpus_gen.filters.leaks import LeakTable
 from components.corpus_gen.inputs import read_input_list
 from components.corpus_gen.settings import CorpusSettings
@@ -29,7 +26,6 @@ from pipeline.runs.resolve import checked_sets, leak_warning, resolve, without_i
 from pipeline.runs.run_dir import notices_file
 from pipeline.runs.spec import InitialFiles, RunSpec
 from tests.support.examples.object_stores import in_memory
-from tests.support.models.model_folders import write
 
 SECOND_PHASE = ("second_phase.num_train_steps=10", "second_phase.max_seq_length=128")
 DECLARED = {value for name, value in vars(stages).items() if name.isupper() and isinstance(value, str)}
@@ -188,46 +184,6 @@ def test_what_does_not_fit_is_refused_before_any_stage(inputs_of, tmp_path, give
     }
     with pytest.raises(InputError, match=re.escape(line)):
         inputs_of(*settings, **given)
-
-
-@pytest.fixture(scope="module")
-def large(tmp_path_factory):
-    """The folder of a masked-LM model with a vocabulary of its own."""
-    vocabulary = [*SPECIAL_TOKENS, *"abc"]
-    config = BertConfig.size(2, 64, vocab_size=len(vocabulary), max_position_embeddings=32)
-    model, directory = BertForPreTraining(config), tmp_path_factory.mktemp("models") / "large"
-    model.build()
-    write("hf", model, BertTokenizer(vocabulary, True), directory)
-    return str(directory)
-
-
-STUDENT = ("model.hidden_size=64", "model.num_attention_heads=1", "examples.max_seq_length=32")
-
-
-def test_a_student_has_the_vocabulary_of_its_teacher(inputs_of, large):
-    inputs = inputs_of(*STUDENT, teacher=large)
-    with open(inputs.vocabulary.path, encoding="utf-8") as file:
-        assert file.read().split() == [*SPECIAL_TOKENS, *"abc"]
-    assert inputs.teacher.source == large
-    assert inputs.fingerprints["Teacher large: sha256 of its files"] == inputs.teacher.sha256
-    assert inputs_of(*STUDENT, teacher=large, init=large).initial_model.source == large
-
-
-@pytest.mark.parametrize(
-    ("settings", "given", "line"),
-    [
-        ((), {}, "has hidden_size 64, the student is wider, 128; give a larger teacher"),
-        (STUDENT[:2], {}, "has max_position_embeddings 32, the examples are longer, 64"),
-        ((*STUDENT, "vocabulary.extend=3"), {}, "vocabulary.extend: a teacher does not know new words"),
-        ((*STUDENT, "pretraining.model_family=electra", "examples.objective=full_sentences"), {}, "objective is elec"),
-        (STUDENT, {"vocab": "vocab.txt"}, "--vocab and --teacher: the vocabulary is the teacher's; give one of them"),
-        (STUDENT, {"teacher": "nowhere"}, "nowhere: no such folder; give the folder of a model"),
-        (("gate.min_share_of_teacher=0.9",), {"teacher": None}, "gate.min_share_of_teacher: needs a teacher; give its"),
-    ],
-)
-def test_a_teacher_that_cannot_teach_is_refused_before_any_stage(inputs_of, large, settings, given, line):
-    with pytest.raises(InputError, match=re.escape(line)):
-        inputs_of(*settings, **{"teacher": large, **given})
 
 
 @pytest.fixture
