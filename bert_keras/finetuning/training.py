@@ -79,8 +79,14 @@ def fine_tune(
         features.append(kind.features(rows, task, settings, init.known_tokenizer()))
     if teacher and settings.list_size:
         raise InputError("a teacher answers passages alone, and task.list_size is set; set it to 0")
+    learns = (distillation or DistillationSettings()) if teacher else None
     if task.contrastive:
         check_training(train, settings, init.config)
+        if learns and learns.weight == 1 and settings.matryoshka_dimensions:
+            raise InputError(
+                "distillation.weight is 1, which leaves out the loss that task.matryoshka_dimensions are learned by; "
+                "give a smaller weight, or no dimensions"
+            )
     learned = features[0].arrays["weights"] > 0
     # As in run_squad.py, a step counts rows, not windows.
     training = config.training_config(len(np.unique(features[0].row_of[learned])))
@@ -92,7 +98,7 @@ def fine_tune(
         ]
     of_rows, of_held_out = ({**split.arrays, **outputs} for split, outputs in zip(features, taught, strict=True))
     arrays = {name: array[learned] for name, array in of_rows.items()}, of_held_out
-    size, learns = init.architecture.embedding_size, (distillation or DistillationSettings()) if teacher else None
+    size = init.architecture.embedding_size
     recipe = _TaskModel(task, settings, init.config, config.seed, size, init.family, learns)
 
     def create_model() -> keras.Model:

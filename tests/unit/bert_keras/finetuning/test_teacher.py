@@ -196,6 +196,16 @@ def test_refuses_answers_by_token_of_another_vocabulary(tmp_path):
         teacher.arrays("train", rows, ids, 8)
 
 
+def test_refuses_short_vectors_that_the_loss_leaves_out(tmp_path):
+    task, rows = task_named("sentence-similarity"), [row(number, "sentence-similarity") for number in range(24)]
+    settings = dataclasses.replace(SETTINGS, matryoshka_dimensions=(4, 8))
+    teacher = Teacher.read(teach("sentence-similarity", str(tmp_path / "teacher")), task, settings, student())
+    teacher = dataclasses.replace(teacher, outputs_dir=str(tmp_path / "outputs"))
+    arguments = task, settings, FineTuningConfig(train_batch_size=8), student(), rows[:16], rows[16:], str(tmp_path)
+    with pytest.raises(InputError, match=r"distillation\.weight is 1, which leaves out the loss"):
+        fine_tune(*arguments, teacher=teacher, distillation=DistillationSettings(weight=1.0))
+
+
 def test_refuses_a_teacher_whose_weights_are_damaged(tmp_path):
     task = task_named("sst-2")
     teacher = Teacher.read(teach("sst-2", str(tmp_path / "teacher")), task, SETTINGS, student())
