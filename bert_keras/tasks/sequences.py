@@ -159,6 +159,16 @@ def joined(parts: Sequence[np.ndarray], calls: Sequence[tuple[np.ndarray, int]],
 def _build(segments: list[tuple[list[TokenRuns], int]], tokenizer: Tokenizer) -> dict[str, np.ndarray]:
     """[CLS], then the runs of each segment followed by its number of [SEP]; padded to the longest sequence."""
     rows = len(segments[0][0][0].lengths)
+    if rows == 1:  # as below, in a third of the time
+        parts: list[Any] = [[tokenizer.cls_id]]
+        sizes = [1] + [0] * (len(segments) - 1)
+        for number, (runs, separators) in enumerate(segments):
+            parts += [run.ids[run.starts[0] : run.starts[0] + run.lengths[0]] for run in runs]
+            parts.append([tokenizer.sep_id] * separators)
+            sizes[number] += sum(int(run.lengths[0]) for run in runs) + separators
+        ids = np.concatenate(parts).astype(np.int32)[None]
+        numbers = np.arange(len(segments), dtype=np.int32) * tokenizer.has_segments
+        return {"input_ids": ids, "input_mask": np.ones_like(ids), "segment_ids": np.repeat(numbers, sizes)[None]}
     total = 1 + sum(sum(run.lengths for run in runs) + separators for runs, separators in segments)
     length = int(np.max(total, initial=1))
     ids = np.full((rows, length), tokenizer.pad_id, np.int32)

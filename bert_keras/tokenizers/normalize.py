@@ -5,6 +5,7 @@ Many texts form one array of code points, which is rewritten by table look-ups a
 Source: google-research/bert, tokenization.py, BasicTokenizer.
 """
 
+import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -19,6 +20,7 @@ _UNSPACED = re.compile(
     "\ua9e0-\ua9ff\uaa60-\uaadf\U00011700-\U0001174f]"
 )
 _CHUNK_CHARS = 1 << 18  # enough to make NumPy's overhead vanish, few enough to stay in the cache
+_FEW_CHARS = 2000  # up to here the calls of NumPy take longer than `str.translate`
 
 # By kind: length of the replacement, with the spaces around it.
 _WIDTH = np.array([(k & ut.LENGTH_MASK) + (2 if k & ut.ISOLATED else 0) for k in range(256)], np.int64)
@@ -115,6 +117,9 @@ def split_at_spaces(texts: Sequence[str], normalized: Normalized, encoding: str)
 
 def split_chunk(texts: Sequence[str], table: ut.FoldTable) -> tuple[list[str], np.ndarray]:
     """Normalize texts and split them: `split_at_spaces` of raw texts."""
+    if sum(map(len, texts)) <= _FEW_CHARS and all(map(str.isascii, texts)):
+        words = [list(filter(None, text.translate(table.ascii).split(" "))) for text in texts]
+        return list(itertools.chain.from_iterable(words)), np.cumsum([0, *map(len, words)])
     code_points, encoding = to_code_points(texts)
     return split_at_spaces(texts, normalize(code_points, table), encoding)
 

@@ -104,6 +104,13 @@ class FoldTable:
         offsets = self.offset_pages[self.offset_index].reshape(CODE_POINTS, MAX_LENGTH)
         return (np.arange(CODE_POINTS, dtype=np.int32)[:, None] + offsets).astype(np.uint32)
 
+    @functools.cached_property
+    def ascii(self) -> list[str]:
+        """The replacement of each ASCII character, with the spaces around it; none has more than one character."""
+        letters = map(chr, self.replacement[:128, 0].tolist())
+        widths = [kind & (LENGTH_MASK | ISOLATED) for kind in self.kind[:128].tolist()]
+        return [{0: "", 1: letter}.get(width, f" {letter} ") for letter, width in zip(letters, widths, strict=True)]
+
 
 @functools.cache
 def fold_table(lower_case: bool, **further: Any) -> FoldTable:

@@ -154,13 +154,13 @@ class BertTokenizer(BatchTokenizer):
         Raises:
             TypeError: `texts` is not an iterable of str.
         """
-        ids, counts = [np.zeros(0, np.int32)], [np.zeros(1, np.int64)]
+        ids, splits = [], [np.zeros(1, np.int64)]
         for chunk in chunks_of(texts):
             words, word_splits = split_chunk(chunk, self._table)
             chunk_ids, token_splits = self.wordpiece_ids(words)
             ids.append(chunk_ids)
-            counts.append(np.diff(token_splits[word_splits]))
-        return np.concatenate(ids), np.cumsum(np.concatenate(counts))
+            splits.append(splits[-1][-1] + token_splits[word_splits[1:]])
+        return (ids[0] if len(ids) == 1 else np.concatenate([np.zeros(0, np.int32), *ids])), np.concatenate(splits)
 
     def encode_with_offsets(self, texts: Iterable[str]) -> EncodedTexts:
         """`encode(texts)` with the source characters of each token (`wordpiece_offsets`)."""
@@ -172,8 +172,7 @@ class BertTokenizer(BatchTokenizer):
     def wordpiece_ids(self, words: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """Token ids int32 of normalized words, and int64 [len(words) + 1] row splits."""
         ids_of_words = list(map(self._wordpieces.__getitem__, words))
-        lengths = np.fromiter(itertools.chain([0], map(len, ids_of_words)), np.int64, len(words) + 1)
-        splits = np.cumsum(lengths)
+        splits = np.fromiter(itertools.accumulate(map(len, ids_of_words), initial=0), np.int64, len(words) + 1)
         ids = np.fromiter(itertools.chain.from_iterable(ids_of_words), np.int32, splits[-1])
         if len(self._wordpieces) > _CACHED_WORDS:
             self._wordpieces.clear()

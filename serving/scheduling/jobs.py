@@ -9,6 +9,7 @@ shared call fails, each of its requests is computed again alone: an invalid text
 """
 
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import InitVar, dataclass
 from typing import NamedTuple, Protocol
@@ -91,7 +92,7 @@ class Job:
     @property
     def waiting_rows(self) -> int:
         """Number of rows that no call has taken."""
-        return sum(rows for rows, _ in self.units[self.taken :])
+        return (len(self.units) - self.taken) * self.units[0][0]  # several units are of one row each
 
     @property
     def is_over(self) -> bool:
@@ -160,10 +161,10 @@ class _Part(NamedTuple):
 
 
 class Call:
-    """Rows that are computed together."""
+    """Rows that are computed together, within `budget`; those of a first request are joined by others up to `share`."""
 
-    def __init__(self, budget: Budget):
-        self._budget = budget
+    def __init__(self, budget: Budget, share: int = sys.maxsize):
+        self._budget, self._share = budget, min(share, budget.rows)
         self._parts: list[_Part] = []
         self._rows, self._narrowest, self._largest = 0, 0, together([])
         self._is_full = False  # had no room for rows of like length
@@ -171,7 +172,7 @@ class Call:
     @property
     def may_grow(self) -> bool:
         """Whether rows of other requests may join."""
-        return self._parts[0].job.shares and not self._is_full and self._rows < self._budget.rows
+        return self._parts[0].job.shares and not self._is_full and self._rows < self._share
 
     def take(self, job: Job) -> None:
         """Take the next units of a job, as many as fit, unless it may not share this call."""

@@ -123,13 +123,16 @@ class OnnxModel:
 
     def _run(self, arrays: Mapping[str, np.ndarray], *names: str, at: np.ndarray | None = None) -> list[np.ndarray]:
         """Outputs for the encoder's inputs int32 [B, ..., T]; with `at` bool [B, T] those of its places, [K, ...]."""
-        calls = like_lengths(arrays["input_mask"], _CALL_TOKENS, step=self.network.length_step)
 
-        def run(rows: np.ndarray, length: int) -> list[np.ndarray]:
+        def run(rows: Any, length: int) -> list[np.ndarray]:
             feed = {name: arrays[_NAMES[name]][rows, ..., :length].astype(np.int64) for name in self.network.inputs}
             outputs = self.network.compute(feed, names)
             return outputs if at is None else [output[at[rows, :length]] for output in outputs]
 
+        mask = arrays["input_mask"]
+        if len(mask) == 1:
+            return run(slice(None), mask.shape[-1])
+        calls = like_lengths(mask, _CALL_TOKENS, step=self.network.length_step)
         parts = list(self._pool.map(run, *zip(*calls, strict=True))) if len(calls) > 1 else [run(*calls[0])]
         return [joined(output, calls, at) for output in zip(*parts, strict=True)]
 

@@ -18,6 +18,8 @@ from bert_keras.errors import InputError
 MODEL_FILE, INT8_FILE, INT8_WEIGHTS_FILE = "model.onnx", "openvino_model.xml", "openvino_model.bin"
 # Properties of `model.onnx`: to be computed in bfloat16; quantized by ONNX Runtime, in releases before OpenVINO.
 BFLOAT16, _QUANTIZED = "bfloat16", "onnx.quant.pre_process"
+# A call takes all cores after as many that found no other under way: with some clients, another one is about to come.
+_FEW_CALLS = 8
 # Threads of one call; more do not help a short text.
 _MOST_CORES = 4
 # Sequences are padded to a multiple: OpenVINO compiles operations for each shape and keeps them (decision 54).
@@ -52,12 +54,14 @@ class Network:
 
     def __init__(self) -> None:
         self._calls, self._lock = 0, threading.Lock()
+        self._lone_calls = _FEW_CALLS  # that began with no other under way, one after the other
 
     def compute(self, feed: Mapping[str, np.ndarray], names: tuple[str, ...]) -> list[np.ndarray]:
         """The outputs `names` for inputs int64 [B, ..., T]."""
         with self._lock:
             self._calls += 1
-            is_alone = self._calls == 1
+            self._lone_calls = self._lone_calls + 1 if self._calls == 1 else 0
+            is_alone = self._lone_calls > _FEW_CALLS
         try:
             return self._computed(feed, names, is_alone)
         finally:

@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import onnx
@@ -48,6 +49,22 @@ def two_layers(tmp_path_factory):
         result = CliRunner().invoke(app, [*command, str(base / name), *options], catch_exceptions=False)
         assert ("int8, calibrated on 7 rows" in result.output) == (name == "int8")
     return base
+
+
+def test_a_float32_call_takes_all_cores_after_some_that_found_no_other(two_layers):
+    network = open_network(str(two_layers / "float32"), cores=2)
+    feed = {name: np.ones((1, 4), np.int64) for name in network.inputs}
+    used, one, all_ = [], network._session, network._on_all_cores
+    network._session, network._on_all_cores = (
+        SimpleNamespace(run=lambda *_, name=name: used.append(name)) for name in ("one", "all")
+    )
+    network.compute(feed, ())
+    network._calls += 1  # another one is under way
+    network.compute(feed, ())
+    network._calls -= 1
+    for _ in range(9):
+        network.compute(feed, ())
+    assert one is not all_ and used == ["all", *["one"] * 9, "all"]
 
 
 def test_vectors_are_close_and_independent_of_the_rows_beside_them(two_layers):

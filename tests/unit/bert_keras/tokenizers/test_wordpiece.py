@@ -8,12 +8,14 @@ import pickle
 import re
 import unicodedata
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bert_keras.tokenizers import normalize
 from bert_keras.tokenizers import unicode_tables as ut
 from bert_keras.tokenizers.normalize import basic_tokenize
 from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
@@ -97,6 +99,15 @@ def test_every_assigned_code_point_in_each_context(rules):
 @given(st.one_of(st.text(TRICKY), st.text()), st.sampled_from(list(RULES.values())))
 def test_random_strings_equal_the_reference(text, rules):
     assert basic_tokenize(text, **rules) == reference_words(text, **rules)
+
+
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(st.lists(st.text("".join(map(chr, range(128))), max_size=9), max_size=4), st.sampled_from(list(RULES.values())))
+def test_few_ascii_characters_are_split_as_many_are(texts, rules):
+    words, splits = normalize.split_chunk(texts, table := ut.fold_table(**rules))
+    with mock.patch.object(normalize, "_FEW_CHARS", -1):
+        words_by_numpy, splits_by_numpy = normalize.split_chunk(texts, table)
+    assert (words, splits.tolist(), splits.dtype) == (words_by_numpy, splits_by_numpy.tolist(), np.int64)
 
 
 @needs_same_unicode

@@ -54,11 +54,11 @@ class Incomplete(Engine):
 
 
 class Busy:
-    """A scheduler whose only thread computes "wait" until the end of the block; requests queue in order."""
+    """A scheduler whose threads compute "wait" until the end of the block; requests queue in order."""
 
-    def __init__(self, engine: Engine | None = None, shares: bool = True, **settings: Any):
+    def __init__(self, engine: Engine | None = None, shares: bool = True, threads: int = 1, **settings: Any):
         self.engine = engine or Engine()
-        batching = BatchingSettings(num_batch_threads=1, **settings)
+        batching = BatchingSettings(num_batch_threads=threads, **settings)
         self.scheduler = Scheduler(batching if shares else None)
         self.scheduler._settings = batching
         self.servable = EngineServable(
@@ -68,7 +68,7 @@ class Busy:
 
     def __enter__(self) -> "Busy":
         context = RequestContext()
-        self.first, self.cancel_first = self._clients.submit(self._run, [b"wait"], context), context.cancel
+        self.first, self.cancel_first = self._clients.submit(self._run, [b"wait", b"w"], context), context.cancel
         assert self.engine.started.wait(PATIENCE)
         return self
 
@@ -109,6 +109,52 @@ def test_requests_of_about_the_same_length_share_a_call() -> None:
         [[b"abcde", b"[PAD]"], [b"a", b"b"]],
         [[b"abcd"]],
     ]
+
+
+def test_threads_divide_what_waits_among_them() -> None:
+    with Busy(threads=2) as busy:
+        busy.engine.started.clear()
+        busy.ask(b"wait")
+        assert busy.engine.started.wait(PATIENCE)
+        asked = [busy.ask(b"a") for _ in range(6)]
+    assert sorted(map(len, busy.calls[1:])) in ([1, 2, 3], [1, 1, 1, 3], [1, 1, 2, 2])  # half of the rest, and so on
+    assert list(map(counts, asked)) == [[1]] * 6
+
+
+@pytest.mark.parametrize(
+    "texts, settings, thread",
+    [([b"one"], {}, "client"), ([b"one", b"two"], {}, "engine"), ([b"one"], {"batch_timeout_micros": 1}, "engine")],
+)
+def test_a_lone_row_is_computed_in_the_thread_of_its_request(texts, settings, thread) -> None:
+    engine, batching = Engine(), BatchingSettings(num_batch_threads=1, **settings)
+    names: list[str] = []
+    engine.on_call = lambda: names.append(threading.current_thread().name)
+    servable = EngineServable("bert", 1, Path(), {"serving_default": engine}, batching)
+    scheduler = Scheduler(batching)
+    with ThreadPoolExecutor(1, thread_name_prefix="client") as clients:
+        for _ in range(2):
+            job = servable.prepare("", {"text": np.array(texts, object)}, ["counts"])
+            clients.submit(scheduler.run, job, RequestContext()).result(PATIENCE)
+    scheduler.close()
+    assert [name.partition("_")[0] for name in names] == [thread] * 2
+
+
+def test_what_comes_while_a_request_computes_is_computed_after_it() -> None:
+    engine, batching = Engine(), BatchingSettings(num_batch_threads=1)
+    servable = EngineServable("bert", 1, Path(), {"serving_default": engine}, batching)
+    scheduler = Scheduler(batching)
+
+    def run(text: bytes) -> Any:
+        return scheduler.run(servable.prepare("", {"text": np.array([text], object)}, ["counts"]), RequestContext())
+
+    with ThreadPoolExecutor(2) as clients:
+        first = clients.submit(run, b"wait")
+        assert engine.started.wait(PATIENCE)
+        second = clients.submit(run, b"two")
+        wait_for(lambda: scheduler.waiting == 1)
+        engine.go.set()
+        assert counts(first) == counts(second) == [1]
+    scheduler.close()
 
 
 def test_an_error_fails_its_own_request_only() -> None:
@@ -264,4 +310,4 @@ def test_threads_end_with_their_scheduler() -> None:
         (thread,) = busy.scheduler._pool._threads
         assert thread.is_alive()
     wait_for(lambda: not thread.is_alive())
-    assert counts(busy.first) == [1]
+    assert counts(busy.first) == [1, 1]
