@@ -42,9 +42,9 @@ class Dense(keras.layers.Dense):
         return self.activation(add_bias(self, x, self.bias) if self.use_bias else x)
 
 
-def dense(config: BertConfig, units: int, seed: int, name: str, function=None, use_bias: bool = True) -> Dense:
+def dense(config: BertConfig, units: int, seed: int, name: str, function=None, **kwargs) -> Dense:
     """A dense layer with BERT's initial weights."""
-    return Dense(units, function, use_bias, kernel_initializer=initializer(config, seed), name=name)
+    return Dense(units, function, kernel_initializer=initializer(config, seed), name=name, **kwargs)
 
 
 def gelu(x):
@@ -293,7 +293,7 @@ class EncoderLayer(keras.layers.Layer):
         self.activation = activation(config)
         is_gated, width = config.gated_feed_forward, config.intermediate_size
         width, function = (2 * width, None) if is_gated else (width, self.activation)
-        self.intermediate = dense(config, width, seed + 6, "intermediate", function, config.use_bias)
+        self.intermediate = dense(config, width, seed + 6, "intermediate", function, use_bias=config.use_bias)
         self.output_dense = dense(config, config.hidden_size, seed + 7, "output", use_bias=config.use_bias)
         self.output_dropout = Dropout(config.hidden_dropout_prob, seed=seed + 8)
         self.output_layer_norm = layer_norm(config, "output_layer_norm")

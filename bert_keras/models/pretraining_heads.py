@@ -21,7 +21,7 @@ class MaskedLMHead(keras.layers.Layer):
         super().__init__(**kwargs)
         self.config, self.seed = config, seed
         width = config.of_width().hidden_size
-        self.dense = dense(config, width, seed, "transform", activation(config), config.use_bias)
+        self.dense = dense(config, width, seed, "transform", activation(config), use_bias=config.use_bias)
         self.layer_norm = layer_norm(config, "layer_norm")
 
     def build(self, input_shape):
