@@ -32,17 +32,20 @@ _NO_WEIGHTS = (
 # Imported by those alone.
 _STEPS = ("bert_keras.training.backends.on_tensorflow.steps", "bert_keras.training.backends.on_jax.steps")
 _NO_WEIGHTS_OF = {
-    # Examples are tokens already.
-    PRETRAINING: tuple(
-        f"bert_keras.tokenizers.{name}"
-        for name in (
-            "normalize",
-            "sentencepiece",
-            "tokenizer_files",
-            "unicode_tables",
-            "vocabulary_files",
-            "wordpiece_offsets",
-        )
+    # Examples are tokens already; arrays of rows are of tasks.
+    PRETRAINING: (
+        "bert_keras.data.array_batches",
+        *(
+            f"bert_keras.tokenizers.{name}"
+            for name in (
+                "normalize",
+                "sentencepiece",
+                "tokenizer_files",
+                "unicode_tables",
+                "vocabulary_files",
+                "wordpiece_offsets",
+            )
+        ),
     ),
     # Rows are in memory; the trained model answers.
     FINETUNING: (

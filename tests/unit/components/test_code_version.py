@@ -81,7 +81,7 @@ def test_a_missing_module_is_an_error(project):
         (
             "components.trainer.pretrain",
             {"bert_keras.pretraining", "bert_keras.training.backends.on_tensorflow.steps", "bert_keras.models.layers"},
-            {"bert_keras.convert.huggingface.folder", "bert_keras.finetuning.finetune"},
+            {"bert_keras.finetuning.finetune", "bert_keras.finetuning.search"},
         ),
         (
             "components.trainer.finetune",
