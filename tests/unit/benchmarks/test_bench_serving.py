@@ -80,7 +80,7 @@ def test_clients_of_rest_send_bodies_on_kept_connections_and_raise_refusals():
         assert [first(b"a", timeout=1), second(b"bc", timeout=1), first(b"def", timeout=1)] == [b"a", b"bc", b"def"]
         with pytest.raises(RuntimeError, match="400 Bad"):
             first(b"bad", timeout=1)
-    server.close()
+    loop.call_soon_threadsafe(server.close)
     asyncio.run_coroutine_threadsafe(asyncio.sleep(0.1), loop).result()  # the connections end
     loop.call_soon_threadsafe(loop.stop)
     thread.join()
