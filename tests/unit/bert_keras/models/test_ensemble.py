@@ -2,7 +2,6 @@
 
 import keras
 import numpy as np
-import pytest
 from scipy.special import softmax
 
 from bert_keras.models.ensemble import Ensemble
@@ -18,8 +17,3 @@ def test_an_ensemble_of_spans_adds_probabilities():
     odds = np.exp(np.asarray(ensemble(inputs)["start_logits"]))
     expected = (softmax([[1.0, 0.0, 2.0]]) + softmax([[-2.0, 0.0, -4.0]])) / 2
     np.testing.assert_allclose(odds, np.pad(expected, [[0, 0], [0, 1]]), atol=1e-6)
-
-
-def test_an_empty_ensemble_is_refused():
-    with pytest.raises(ValueError, match="at least one model"):
-        Ensemble([])
