@@ -14,11 +14,11 @@ from bert_keras.tasks.table import SEPARATOR
 _EVALUATE, _MODEL_FILES = "evaluate", ("model.onnx", "openvino_model.xml")
 # The output of serving_default that is a row's answer, as `bert_keras.saved_model.task_answers` writes it.
 _WRITE = {
+    "answer": lambda answer: answer,  # before the score, which spans have, too
     "label": lambda label: label,
     "score": lambda score: f"{score:.9g}".encode(),
     "choice": lambda choice: str(choice).encode(),
     "tags": lambda tags: b" ".join(tag for tag in tags if tag),
-    "answer": lambda answer: answer,
 }
 
 

@@ -95,6 +95,31 @@ def test_several_labels_are_written_as_the_saved_model_writes_them(tmp_path):
     assert len(set(found["answer"].numpy())) > 2
 
 
+@pytest.mark.parametrize("name", ["squad2.0", "swag", "ner", "sts-b", "rerank"])
+def test_answers_of_each_kind_are_written_as_the_saved_model_writes_them(name, tmp_path):
+    task, settings = task_of(name), dataclasses.replace(SETTINGS, max_query_length=4, doc_stride=4)
+    task = dataclasses.replace(task, labels=("O", "B-X", "I-X") if task.kind == "tagging" else task.labels)
+    kind, config = task_type_of(task), BertConfig(len(TOKENIZER.vocabulary), 32, 2, 2, 64, max_position_embeddings=16)
+    trained = kind.create_model(dataclasses.replace(config, initializer_range=0.5), task, settings, 1)
+    trained.build()
+    inputs, gold = {
+        "span": ({"question": "a b", "context": "c d e f g h"}, [{"text": "d", "answer_start": 2}]),
+        "multiple_choice": ({"text": "a b", "choices": ("c", "d e", "f", "g h")}, 1),
+        "tagging": ({"text": "a b c"}, ["O", "B-X", "I-X"]),
+        "regression": ({"text": "a b", "text_pair": "c"}, 1.5),
+        "ranking": ({"text": "a b", "text_pair": "c"}, ["a b", 1]),
+    }[task.kind]
+    write_onnx(ModelFolder.in_memory(trained, TOKENIZER, task=task, settings=settings), str(tmp_path), "none")
+    examples = tf.constant([bytes_example(TaskRow("0", inputs, gold).to_features())])
+    served = ServedTask(trained, TOKENIZER, task, settings).signatures()["evaluate"](examples=examples)
+    asked = EngineModel(str(tmp_path)).signatures["evaluate"](examples=examples)
+    answers = [outputs["answer"].numpy()[0].decode() for outputs in (asked, served)]
+    if task.kind in ("regression", "ranking"):
+        assert float(answers[0]) == pytest.approx(float(answers[1]), rel=1e-5)
+    else:
+        assert answers[0] == answers[1]
+
+
 @pytest.mark.parametrize("quantize, is_blessed", [("none", True), ("int8", False)])
 def test_the_gate_judges_what_the_engine_answers(trained, quantize, is_blessed, tmp_path):
     float32, golds = trained
