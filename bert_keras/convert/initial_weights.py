@@ -191,7 +191,7 @@ def read_teacher(
 
 
 def _rules(tokenizer: Tokenizer) -> tuple[Any, ...]:
-    """What two equal vocabularies have in common."""
+    """Make the parts of a tokenizer that are compared: equal vocabularies have equal ones."""
     rules = tokenizer.normalization.fields if isinstance(tokenizer, BertTokenizer) else {}
     return vocabulary_files(tokenizer), format_fields(tokenizer), rules
 

@@ -113,7 +113,7 @@ class RunRequest:
 
 @dataclasses.dataclass(frozen=True)
 class KubeflowCluster:
-    """What the steps of a Kubeflow pipeline run in and share. The fields are options of `compile kubeflow`."""
+    """Volume, bucket and secret of the steps of a Kubeflow pipeline; the fields are options of `compile kubeflow`."""
 
     image: Annotated[str, typer.Option(metavar="IMAGE", help="Image of every step, with bert-tfx on its PATH.")]
     volume: Annotated[
