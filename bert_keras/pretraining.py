@@ -82,12 +82,13 @@ def pretrain(job: PretrainJob) -> None:
         check_enough_examples(phase)
     tokenizer = load_tokenizer(judged, spec)
     create_model, objective = pretraining_model(job.pretraining, spec.objective, job.model, job.training.seed)
-    learned, teacher = objective, None
+    learned, teacher, heads = objective, None, 0
     if job.teacher:
         from bert_keras.convert.initial_weights import read_teacher
 
         longest = ExampleSpec.load(judged).max_seq_length
         teacher = read_teacher(job.teacher, objective.name, job.model, longest, tokenizer, judged)
+        heads = job.distillation.heads(job.model, teacher.backbone.config)
         learned = distilled(objective, job.distillation)
     depends_on = {**weights_of(job), "teacher": digest_of(job.teacher) if job.teacher else None}
     # These files have the shards' checksums, which saves reading terabytes.
@@ -106,7 +107,7 @@ def pretrain(job: PretrainJob) -> None:
             model.load_weights(os.path.join(job.init, INITIAL_WEIGHTS_FILE))
         elif job.pretraining.head_start:
             head_start(model, _unigram_model(spec, judged))
-        return Taught(model, teacher) if teacher else model
+        return Taught(model, teacher, heads) if teacher else model
 
     def create_loop(
         training: TrainingConfig, phases: Sequence[Phase], directory: str, note: Callable[[int], None] | None = None

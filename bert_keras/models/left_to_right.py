@@ -45,7 +45,7 @@ class GptBert(BertForPreTraining):
     where it is, as in AntLM (arXiv 2412.03275), which learns both in turn: so the model is a BERT when it is used.
 
     Call with the inputs of `BertForPreTraining`. In training B is even, and it returns
-        `mlm_logits` float [B / 2, P, V], of the rows 0, 2, ...;
+        the backbone's outputs and `mlm_logits` float [B / 2, P, V], of the rows 0, 2, ...;
         `lm_logits` float [B / 2, T, V], of the rows 1, 3, ...: those at t predict the token at t + 1.
     """
 
@@ -55,9 +55,11 @@ class GptBert(BertForPreTraining):
         ids = ops.stack([even_rows(inputs)["input_ids"], text_of_odd_rows(inputs)["input_ids"]], axis=1)
         ids = ops.reshape(ids, ops.shape(inputs["input_ids"]))
         reads_left = ops.zeros_like(ids) + ops.arange(ops.shape(ids)[0], dtype=ids.dtype)[:, None] % 2
-        x = self.backbone({**inputs, "input_ids": ids, "reads_left": reads_left}, training=True)["sequence_output"]
-        masked = self.mlm_logits(x[::2], even_rows(inputs)["masked_lm_positions"])
-        return {"mlm_logits": masked, "lm_logits": self.mlm_logits(x[1::2], None)}
+        outputs = self.backbone({**inputs, "input_ids": ids, "reads_left": reads_left}, training=True)
+        masked = keras.tree.map_structure(lambda states: states[::2], outputs)
+        mlm_logits = self.mlm_logits(masked["sequence_output"], even_rows(inputs)["masked_lm_positions"])
+        lm_logits = self.mlm_logits(outputs["sequence_output"][1::2], None)
+        return {**masked, "mlm_logits": mlm_logits, "lm_logits": lm_logits}
 
 
 def even_rows(batch):

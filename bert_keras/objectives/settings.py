@@ -6,6 +6,7 @@ import dataclasses
 from typing import Literal
 
 from bert_keras.data.example_format import LABELLED
+from bert_keras.errors import InputError, check_settings
 from bert_keras.models.config import BertConfig
 
 
@@ -38,11 +39,8 @@ class PretrainingSettings:
     embedding_sharing: Literal["shared", "gdes"] = "shared"
 
     def __post_init__(self) -> None:
-        for name in ("max_pair_targets", "embedding_size"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"pretraining.{name} is {getattr(self, name)}; it must be at least 1")
-        if not 0 < self.generator_size <= 1:
-            raise ValueError(f"pretraining.generator_size is {self.generator_size}; it must be in (0, 1]")
+        check_settings("pretraining", self, "at least 1", lambda x: x >= 1, "max_pair_targets", "embedding_size")
+        check_settings("pretraining", self, "in (0, 1]", lambda x: 0 < x <= 1, "generator_size")
 
     @property
     def rows_together(self) -> int:
@@ -92,13 +90,39 @@ class DistillationSettings:
     Attributes:
         weight: the teacher's share of the loss; 1: the labels are not used.
         temperature: divides logits before the softmax; the higher, the more the teacher's order of wrong labels counts.
+        relations_weight: for `pretrain`: added to the loss is this times that of the attention relations of the last
+            layers (MiniLMv2, arXiv 2012.15828; `bert_keras.objectives.distillation`). 0: none.
+        relation_heads: heads of these relations, a divisor of both widths; more heads are finer relations. 0: the
+            larger number of attention heads of the two models that divides both widths.
     """
 
     weight: float = 0.5
     temperature: float = 2.0
+    relations_weight: float = 0.0
+    relation_heads: int = 0
 
     def __post_init__(self) -> None:
-        if not 0 < self.weight <= 1:
-            raise ValueError(f"distillation.weight is {self.weight}; it must be above 0, and at most 1")
-        if not self.temperature > 0:
-            raise ValueError(f"distillation.temperature is {self.temperature}; it must be above 0")
+        check_settings("distillation", self, "above 0, and at most 1", lambda x: 0 < x <= 1, "weight")
+        check_settings("distillation", self, "above 0", lambda x: x > 0, "temperature")
+        check_settings("distillation", self, "at least 0", lambda x: x >= 0, "relations_weight", "relation_heads")
+
+    def heads(self, student: BertConfig, teacher: BertConfig) -> int:
+        """The number of relation heads of two encoders; 0: no relations are learned.
+
+        Raises:
+            InputError: an encoder has no attention, or no such number divides both widths.
+        """
+        if not self.relations_weight:
+            return 0
+        if {student.encoder, teacher.encoder} != {"transformer"}:
+            kinds = f"model.encoder is {student.encoder}, the teacher's {teacher.encoder}, and only transformers attend"
+            raise InputError(f"distillation.relations_weight: {kinds}; set it to 0")
+        models = student, teacher
+        numbers = [self.relation_heads] if self.relation_heads else sorted({m.num_attention_heads for m in models})
+        for number in reversed(numbers):
+            if not any(model.hidden_size % number for model in models):
+                return number
+        raise InputError(
+            f"distillation.relation_heads: {student.hidden_size} and {teacher.hidden_size}, the widths of student and "
+            f"teacher, do not both divide by {' or '.join(map(str, numbers))}; set a common divisor of them"
+        )

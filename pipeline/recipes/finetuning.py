@@ -86,6 +86,8 @@ class FineTuneRecipe:
 
     def __post_init__(self) -> None:
         check_precision(self.export, self.serving)
+        if self.distillation.relations_weight:
+            raise ValueError("distillation.relations_weight is for `bert-tfx pretrain` and `train`; set it to 0")
         if self.export.engine == "onnx" and (
             self.restarts.ensemble > 1 or self.task.bilstm or self.task.features or self.row.contrastive
         ):

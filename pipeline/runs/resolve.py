@@ -175,7 +175,8 @@ def _teacher_files(request: RunRequest, recipe: Recipe | FineTuneRecipe) -> Init
         source, objective = request.init or request.teacher, recipe.pretraining_objective
         _, tokenizer = initial_folder(source, request.cased)
         longest = recipe.example_sets[-1].max_seq_length
-        read_teacher(request.teacher, objective, recipe.model, longest, tokenizer, source)
+        model = read_teacher(request.teacher, objective, recipe.model, longest, tokenizer, source)
+        recipe.distillation.heads(recipe.model, model.backbone.config)
         if recipe.vocabulary.extend:
             raise InputError("vocabulary.extend: a teacher does not know new words; remove the setting, or --teacher")
     return _initial_files(request.teacher)

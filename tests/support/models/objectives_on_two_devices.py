@@ -75,8 +75,8 @@ CASES = {
         },
     ),
     "gpt_bert, taught": (
-        lambda: Taught(built(GptBert, TINY), built(BertForPreTraining, TINY, seed=1)),
-        distilled(gpt_bert.OBJECTIVE, DistillationSettings()),
+        lambda: Taught(built(GptBert, TINY), built(BertForPreTraining, TINY, seed=1), relation_heads=4),
+        distilled(gpt_bert.OBJECTIVE, DistillationSettings(relations_weight=0.5)),
         features(LENGTHS, segments=1),
     ),
     "bidirectional": (

@@ -46,10 +46,11 @@ def loop(examples, directory, model=MODEL, learned_rows=None, taught=False, **ch
     objective, create_student = mlm_nsp.OBJECTIVE, functools.partial(built, BertForPreTraining, model, seed=config.seed)
     create_model = create_student
     if taught:
-        teacher, objective = built(BertForPreTraining, TEACHER, seed=9), distilled(objective, DistillationSettings())
+        teacher = built(BertForPreTraining, TEACHER, seed=9)
+        objective = distilled(objective, DistillationSettings(relations_weight=1.0))
 
         def create_model():
-            return Taught(create_student(), teacher)
+            return Taught(create_student(), teacher, relation_heads=4)
 
     phases = phases_of(config, SecondPhase(), [read])
     return TrainingLoop(create_model, objective, config, phases, str(directory), learned_rows=learned_rows)

@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 from bert_keras.data.array_batches import TEACHER_OUTPUTS, TEACHER_SPANS, TEACHER_TOKENS
+from bert_keras.errors import InputError
+from bert_keras.models.config import BertConfig
 from bert_keras.objectives import gpt_bert, mlm
 from bert_keras.objectives.distillation import distilled
 from bert_keras.objectives.settings import DistillationSettings
@@ -89,7 +91,34 @@ def test_the_loss_is_that_of_the_labels_and_of_the_teacher(kind):
     assert metrics["teacher_loss"] == pytest.approx(teacher, rel=1e-5)
 
 
-@pytest.mark.parametrize(("field", "value"), [("weight", 0.0), ("weight", 1.5), ("temperature", 0.0)])
+@pytest.mark.parametrize(
+    ("field", "value"), [("weight", 0.0), ("weight", 1.5), ("temperature", 0.0), ("relations_weight", -1.0)]
+)
 def test_refuses_settings(field, value):
     with pytest.raises(ValueError, match=f"distillation.{field} is {value}"):
         DistillationSettings(**{field: value})
+
+
+@pytest.mark.parametrize(
+    ("student", "teacher", "asked", "heads"),
+    [
+        ((64, 2), (192, 4), 0, 4),
+        ((64, 2), (192, 12), 0, 2),
+        ((64, 2), (192, 4), 32, 32),
+        ((96, 3), (160, 5), 0, "96 and 160, the widths of student and teacher, do not both divide by 3 or 5; set a"),
+        ((64, 2), (192, 4), 48, "64 and 192, .* do not both divide by 48; set a common divisor of them"),
+        ((64, 2), None, 0, "model.encoder is transformer, the teacher's static, and only transformers attend; set"),
+    ],
+)
+def test_relation_heads_divide_both_widths(student, teacher, asked, heads):
+    settings = DistillationSettings(relations_weight=1.0, relation_heads=asked)
+    static = BertConfig(num_hidden_layers=0, encoder="static")
+    student, teacher = (
+        BertConfig(hidden_size=size[0], num_attention_heads=size[1]) if size else static for size in (student, teacher)
+    )
+    assert DistillationSettings(relation_heads=asked).heads(student, teacher) == 0
+    if isinstance(heads, int):
+        assert settings.heads(student, teacher) == heads
+        return
+    with pytest.raises(InputError, match=heads):
+        settings.heads(student, teacher)

@@ -97,7 +97,8 @@ def test_a_taught_training_is_equal_and_resumes_exactly(examples, on_one, tmp_pa
     alone = arrays(on_one / "twelve", 12)
     assert {name: array.shape for name, array in ours.items()} == {name: array.shape for name, array in alone.items()}
     assert largest_difference(ours, alone) > 1e-3
-    assert all(line["teacher_loss"] > 0 for kind in ("train", "eval") for line in log(tmp_path / "whole", kind))
+    lines = [line for kind in ("train", "eval") for line in log(tmp_path / "whole", kind)]
+    assert all(line["teacher_loss"] > 0 and line["relations_loss"] > 0 for line in lines)
     resume_from(tmp_path / "whole", 6, tmp_path / "resumed")
     loop(examples, tmp_path / "resumed", taught=True).run()
     assert largest_difference(arrays(tmp_path / "resumed", 12), ours) == 0
@@ -133,14 +134,15 @@ def test_a_training_goes_on_on_the_other_backend(examples, on_one, tmp_path):
         assert largest_difference(arrays(tmp_path / name, 12), arrays(whole, 12)) < 2e-5
 
 
-def test_a_killed_training_resumes_exactly(examples, on_one, tmp_path):
+@pytest.mark.parametrize(("name", "changes"), [("twelve", {}), ("taught", {"taught": True})])
+def test_a_killed_training_resumes_exactly(examples, on_one, tmp_path, name, changes):
     """Killed after step 9; the checkpoint is that of step 6. Losses and weights are equal to the bit."""
-    train_on_jax(examples, (tmp_path, {"killed_at": 9}), code=-signal.SIGKILL)
+    train_on_jax(examples, (tmp_path, {**changes, "killed_at": 9}), code=-signal.SIGKILL)
     assert list(losses(tmp_path)) == [3, 6, 9]
-    told = train_on_jax(examples, (tmp_path, {}))
+    told = train_on_jax(examples, (tmp_path, changes))
     assert "resuming training at step 6 of 12" in told
-    assert losses(tmp_path) == losses(on_one / "twelve")
-    assert largest_difference(arrays(tmp_path, 12), arrays(on_one / "twelve", 12)) == 0
+    assert losses(tmp_path) == losses(on_one / name)
+    assert largest_difference(arrays(tmp_path, 12), arrays(on_one / name, 12)) == 0
 
 
 def test_another_number_of_devices_goes_on(examples, tmp_path, quiet_losses):

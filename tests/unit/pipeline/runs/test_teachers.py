@@ -9,6 +9,8 @@ from bert_keras.errors import InputError
 from bert_keras.models.config import BertConfig
 from bert_keras.models.pretraining_heads import BertForPreTraining
 from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
+from pipeline.recipes.finetuning import finetuning
+from pipeline.recipes.settings import with_settings
 from pipeline.runs.request import RunRequest
 from pipeline.runs.resolve import resolve
 from tests.support.models.model_folders import write
@@ -56,6 +58,7 @@ def test_a_student_has_the_vocabulary_of_its_teacher(inputs_of, large):
         (STUDENT[:2], {}, "has max_position_embeddings 32, the examples are longer, 64"),
         ((*STUDENT, "vocabulary.extend=3"), {}, "vocabulary.extend: a teacher does not know new words"),
         ((*STUDENT, "pretraining.model_family=electra", "examples.objective=full_sentences"), {}, "objective is elec"),
+        ((*STUDENT, "distillation.relations_weight=1", "distillation.relation_heads=48"), {}, "both divide by 48"),
         (STUDENT, {"vocab": "vocab.txt"}, "--vocab and --teacher: the vocabulary is the teacher's; give one of them"),
         (STUDENT, {"teacher": "nowhere"}, "nowhere: no such folder; give the folder of a model"),
         (("gate.min_share_of_teacher=0.9",), {"teacher": None}, "gate.min_share_of_teacher: needs a teacher; give its"),
@@ -64,3 +67,8 @@ def test_a_student_has_the_vocabulary_of_its_teacher(inputs_of, large):
 def test_a_teacher_that_cannot_teach_is_refused_before_any_stage(inputs_of, large, settings, given, line):
     with pytest.raises(InputError, match=re.escape(line)):
         inputs_of(*settings, **{"teacher": large, **given})
+
+
+def test_a_task_learns_no_relations():
+    with pytest.raises(InputError, match=r"distillation\.relations_weight is for `bert-tfx pretrain` and `train`"):
+        with_settings(finetuning("sst-2"), ["distillation.relations_weight=1"])
