@@ -1,5 +1,6 @@
 """Errors that a user sees as one line; any other exception is a defect or a failure of the machine."""
 
+import typing
 from collections.abc import Callable
 from typing import Any
 
@@ -25,3 +26,11 @@ def check_settings(section: str, settings: object, rule: str, keeps: Callable[[A
     for name in names:
         if not keeps(value := getattr(settings, name)):
             raise ValueError(f"{section}.{name} is {value}; it must be {rule}")
+
+
+def check_choices(section: str, settings: object) -> None:
+    """ValueError for the first field whose value its `Literal` type does not list."""
+    for name, kind in typing.get_type_hints(type(settings)).items():
+        choices = typing.get_args(kind) if typing.get_origin(kind) is typing.Literal else ()
+        if choices and (value := getattr(settings, name)) not in choices:
+            raise ValueError(f"{section}.{name} is {value!r}; it must be {' or '.join(choices)}")

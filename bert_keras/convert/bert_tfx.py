@@ -252,7 +252,7 @@ def write_pushed(folder: ModelFolder, directory: str) -> Written:
         record = {**folder.record(), FAMILY_FIELD: family}
         export_saved_model(whole, tokenizer, temporary, layout, objective, export, untrained=untrained, record=record)
     if is_bert and family not in ("bert", "albert"):  # pushed as a BERT, whose other parts nothing reads
-        added = tuple(part for part in added if part == "masked-LM head")
+        added = tuple(part for part in added if part == "masked-LM head" and family != "static")
     return Written(added)
 
 

@@ -52,27 +52,30 @@ def initial_folder(directory: str, cased: bool | None = None) -> tuple[ModelFold
     """Read a folder that pre-training can start from, without its weights, and its tokenizer.
 
     `directory`: a folder that `bert_keras.convert.formats.read_folder` reads. `cased`: whether the vocabulary keeps
-    case; None: the folder says it. InputError: a file of the weights is damaged, the weights are an ELECTRA's
-    generator, there is no vocabulary or one that the family does not have, or its case is unknown.
+    case; None: the folder says it. InputError: a file of the weights is damaged, there is no vocabulary or one that the
+    family does not have, or its case is unknown.
     """
     folder = read_folder(directory, cased).without_task()
-    if folder.is_generator:
-        raise InputError(
-            f"{directory}: holds an ELECTRA's generator; give the folder of its discriminator, with this one in it as "
-            "generator/"
-        )
     tokenizer = folder.known_tokenizer()
     check_algorithm(folder.family, tokenizer, directory)
     return folder, tokenizer
 
 
-def check_family(directory: str, family: str, trains_electra: bool) -> None:
-    """Raise InputError for a biLM, and for the weights of an ELECTRA in another model; it takes a BERT's encoder."""
-    if family == "bilm":
-        raise InputError(f"{directory}: contains a biLM; continued pre-training of a biLM is not supported")
-    if family == "electra" and not trains_electra:
+def check_family(folder: ModelFolder, trains_electra: bool) -> None:
+    """Raise InputError for a model that training does not go on from.
+
+    A biLM, an ELECTRA's generator alone, and an ELECTRA for another model; an ELECTRA takes a BERT's encoder.
+    """
+    if folder.family == "bilm":
+        raise InputError(f"{folder.path}: contains a biLM; continued pre-training of a biLM is not supported")
+    if folder.is_generator:
         raise InputError(
-            f"{directory}: holds ELECTRA, whose weights only an ELECTRA takes: --set pretraining.model_family=electra"
+            f"{folder.path}: holds an ELECTRA's generator; give the folder of its discriminator, with this one in it "
+            "as generator/"
+        )
+    if folder.family == "electra" and not trains_electra:
+        raise InputError(
+            f"{folder.path}: holds ELECTRA, whose weights only an ELECTRA takes: --set pretraining.model_family=electra"
         )
 
 
@@ -97,7 +100,7 @@ def initialize(model: keras.Model, directory: str, cased: bool | None, tokenizer
     """
     source, original = initial_folder(directory, cased)
     is_electra = isinstance(model, ElectraForPreTraining)
-    check_family(directory, source.family, is_electra)
+    check_family(source, is_electra)
     replaced = _replaced(directory, original, tokenizer)
     encoder = model.discriminator if is_electra else model
     config = backbone_of(encoder).config

@@ -39,7 +39,7 @@ class Teacher:
     Attributes:
         folder: the teacher.
         trained: its model, with the student's settings of rows, and the teacher's head or pooling.
-        outputs_dir: where its outputs are kept.
+        outputs_dir: folder that its outputs are kept in and read from; "": nowhere.
     """
 
     folder: ModelFolder
@@ -101,24 +101,26 @@ class Teacher:
             InputError: they are not finite: the weights are damaged; or they are of tokens, but of others.
         """
         path = epath.Path(self.outputs_dir, f"{split}.npz")
-        if not path.exists():
-            tell(f"the teacher answers the {len(rows):,} rows of {split}")
-            outputs, features = self.trained.outputs(rows, batch_size)
-            if self.trained.task.kind in ("tagging", "span") and not np.array_equal(features.arrays["input_ids"], ids):
-                raise InputError(
-                    f"{self.folder.path}: has another vocabulary than --init, and answers of {self.trained.task.name} "
-                    "are learned token by token; give a teacher with the student's vocabulary"
-                )
-            by_name = outputs if isinstance(outputs, dict) else {"": outputs}
-            if not all(np.isfinite(values).all() for values in by_name.values()):
-                raise InputError(f"{self.folder.path}: answers rows with NaN or infinity; give a teacher that works")
+        if self.outputs_dir and path.exists():
+            with path.open("rb") as file, np.load(file) as known:
+                return dict(known)
+        tell(f"the teacher answers the {len(rows):,} rows of {split}")
+        outputs, features = self.trained.outputs(rows, batch_size)
+        if self.trained.task.kind in ("tagging", "span") and not np.array_equal(features.arrays["input_ids"], ids):
+            raise InputError(
+                f"{self.folder.path}: has another vocabulary than --init, and answers of {self.trained.task.name} "
+                "are learned token by token; give a teacher with the student's vocabulary"
+            )
+        arrays = _named(outputs if isinstance(outputs, dict) else {"": outputs}, self.trained.task)
+        if not all(np.isfinite(values).all() for values in arrays.values()):
+            raise InputError(f"{self.folder.path}: answers rows with NaN or infinity; give a teacher that works")
+        if self.outputs_dir:
             path.parent.mkdir(parents=True, exist_ok=True)
             unfinished = path.with_suffix(".unfinished")
             with unfinished.open("wb") as file:
-                np.savez(file, **_named(by_name, self.trained.task))
+                np.savez(file, **arrays)
             unfinished.replace(path)
-        with path.open("rb") as file, np.load(file) as arrays:
-            return dict(arrays)
+        return arrays
 
     def labelled(self, rows: Sequence[TaskRow], batch_size: int) -> list[TaskRow]:
         """Rows without golds, with the teacher's answers as theirs; those of vectors need none."""

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import typing
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from bert_keras.errors import check_settings
+from bert_keras.errors import check_choices, check_settings
 
 # The parts of a pre-training model, as named in messages and `bert_config.json`.
 Part = Literal[
@@ -22,8 +21,6 @@ Encoder = Literal["transformer", "bilm", "static"]
 # Their names in the original's `bert_config.json`. The original has no exact gelu and refuses the unknown name, which
 # is better than silently computing another function.
 _ORIGINAL_ACTIVATIONS: dict[HiddenAct, str] = {"gelu_tanh": "gelu", "gelu_erf": "gelu_erf"}
-_CHOICES = {"hidden_act": HiddenAct, "position_embedding": Positions, "norm_place": NormPlace, "encoder": Encoder}
-_CHOICES |= {"relative_attention": RelativeAttention}
 _POSITIVE = (
     *("vocab_size", "hidden_size", "num_attention_heads", "intermediate_size", "max_position_embeddings"),
     *("rotary_base", "local_rotary_base", "global_attn_every_n_layers"),
@@ -126,9 +123,7 @@ class BertConfig:
                 f"model.hidden_size is {self.hidden_size}, not a multiple of "
                 f"model.num_attention_heads, {self.num_attention_heads}"
             )
-        for name, kind in _CHOICES.items():
-            if getattr(self, name) not in (allowed := typing.get_args(kind)):
-                raise ValueError(f"model.{name} is {getattr(self, name)!r}; it must be {' or '.join(allowed)}")
+        check_choices("model", self)
         if self.relative_attention != "none":
             buckets, longest = self.relative_buckets, self.max_relative_distance
             if buckets < 4 or buckets % 4 or longest < buckets // 2 + 2:

@@ -6,7 +6,7 @@ import re
 from typing import Literal
 
 from bert_keras.data.mixture import parse_numbers
-from bert_keras.errors import check_settings
+from bert_keras.errors import check_choices, check_settings
 from bert_keras.training.affects import run, weights
 
 # In the folder of a run with a budget (`bert_keras.training.budget`).
@@ -78,6 +78,7 @@ class OptimizationConfig:
     seed: int = weights(12345)
 
     def __post_init__(self) -> None:
+        check_choices("training", self)
         self._check_at_least(1, "train_batch_size", "gradient_accumulation_steps", "save_checkpoints_steps")
         self._check_at_least(1, "eval_batch_size", "eval_batches", "eval_every_steps")
         check_settings("training", self, "above 0", lambda x: x > 0, "learning_rate", "clip_norm", "epsilon")

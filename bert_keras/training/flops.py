@@ -41,7 +41,7 @@ def known_training_flops(model: keras.Model, sequence_length: int, predictions: 
         student = known_training_flops(model.student, sequence_length, predictions)
         # The teacher runs forward only, for a GPT-BERT on half of the rows.
         part = 6 if isinstance(model.student, GptBert) else 3
-        return student and student + training_flops(model.teacher.config, sequence_length, predictions) / part
+        return student and student + training_flops(model.teacher.backbone.config, sequence_length, predictions) / part
     if isinstance(model, GptBert):
         predictions = (predictions + sequence_length) / 2
     if isinstance(model, BertForPreTraining):

@@ -54,7 +54,7 @@ def with_initial_model(
     given |= _vocabulary_settings(tokenizer)
     chosen = with_settings(recipe, settings, given)
     is_electra = chosen.pretraining.model_family == "electra"
-    check_family(init, folder.family, is_electra)
+    check_family(folder, is_electra)
     if is_electra:
         given |= {f"pretraining.{name}": value for name, value in electra_sizes(folder).items()}
         chosen = with_settings(recipe, settings, given)

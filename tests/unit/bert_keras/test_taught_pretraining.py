@@ -3,6 +3,9 @@
 import dataclasses
 import json
 import shutil
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -12,13 +15,16 @@ from bert_keras.convert.initial_weights import read_teacher
 from bert_keras.errors import InputError
 from bert_keras.models.backbone import BertBackbone
 from bert_keras.models.config import BertConfig
-from bert_keras.models.electra import ElectraConfig, ElectraDiscriminator
+from bert_keras.models.electra import ElectraConfig, ElectraDiscriminator, ElectraGenerator
 from bert_keras.models.pretraining_heads import BertForPreTraining
+from bert_keras.objectives.distillation import Taught
 from bert_keras.objectives.settings import DistillationSettings
 from bert_keras.pretraining import pretrain
 from bert_keras.tokenizers.wordpiece import BertTokenizer
+from bert_keras.training.flops import known_training_flops
 from tests.support.models.model_folders import write
 from tests.support.models.small_training import built
+from tests.support.processes import environment
 from tests.unit.bert_keras.conftest import VOCABULARY
 from tests.unit.bert_keras.test_pretraining import pretrain_job
 
@@ -101,3 +107,50 @@ def test_a_teacher_that_is_not_there_is_refused_before_the_training(examples, tm
     with pytest.raises(InputError, match="nowhere: no such folder"):
         pretrain(job)
     assert not (tmp_path / "training").exists()
+
+
+KILLED = """
+import json, os, signal, sys
+from bert_keras.jobs import PretrainJob
+from bert_keras.pretraining import pretrain
+from bert_keras.training.backends.on_tensorflow.steps import TensorFlowSteps
+
+calls = TensorFlowSteps.__call__
+
+def killed_after_two(steps, *arguments):
+    if steps.step >= 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return calls(steps, *arguments)
+
+TensorFlowSteps.__call__ = killed_after_two
+pretrain(PretrainJob.from_fields(json.loads(sys.argv[1])))
+"""
+
+
+@pytest.mark.programs
+def test_a_killed_training_resumes_with_equal_weights(examples, tmp_path, exported, capfd):
+    """Of two checkpoints the second is never written; with dropout and relations."""
+    job = pretrain_job(examples.dir, tmp_path, teacher=teach(tmp_path / "teacher"))
+    training = dataclasses.replace(job.training, save_checkpoints_steps=2)
+    job = dataclasses.replace(job, training=training, distillation=DistillationSettings(relations_weight=1.0))
+    pretrain(dataclasses.replace(job, training_root=str(tmp_path / "whole")))
+    command = [sys.executable, "-c", KILLED, json.dumps(dataclasses.asdict(job))]
+    killed = subprocess.run(command, env=environment(), capture_output=True, text=True)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr[-3000:]
+    pretrain(job)
+    assert "resuming training at step 2 of 4" in capfd.readouterr().out
+    whole, resumed = (model.get_weights() for model in exported)
+    for ours, theirs in zip(resumed, whole, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_an_electra_s_generator_teaches(tmp_path):
+    exact = dataclasses.replace(CONFIG, hidden_act="gelu_erf")
+    generator = built(ElectraGenerator, ElectraConfig(exact, 32, 1.0), seed=3)
+    teacher = read_teacher(teach(tmp_path / "generator", generator), "mlm", CONFIG, 16, TOKENIZER, "EXAMPLES")
+    taught = Taught(built(BertForPreTraining, CONFIG), teacher, relation_heads=2)
+    ids = np.full((2, 16), 7)
+    inputs = {"input_ids": ids, "input_mask": ids > 0, "segment_ids": 0 * ids}
+    logits = taught(inputs)["teacher_outputs"]
+    np.testing.assert_allclose(logits, generator(inputs)["mlm_logits"], atol=1e-5)
+    assert known_training_flops(taught, 16, 3) > known_training_flops(taught.student, 16, 3)

@@ -8,6 +8,7 @@ w, n: the weights of a batch's predictions and their negative log-likelihoods; r
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -47,7 +48,9 @@ class TensorFlowSteps:
         self._returned = (*objective.sums, *COUNTS)
         self._random_states = RandomStates(model)
         self._gathers = bool(objective.whole_batch) and strategy.num_replicas_in_sync > 1
-        self._gradients = tf.function(self._micro_batch, jit_compile=config.jit_compile)
+        compiled = functools.partial(tf.function, jit_compile=config.jit_compile)
+        self._gradients = compiled(self._micro_batch)
+        self._outputs, self._gradients_by_outputs = compiled(self._part_outputs), compiled(self._part_gradients)
         if self._gathers:
             # It communicates, which neither a nested function nor XLA can.
             self._gradients = self._micro_batch
@@ -193,23 +196,31 @@ class TensorFlowSteps:
         """
         numbers = tf.range(self._config.gradient_accumulation_steps)
 
-        def outputs_of(i):
-            with keras.StatelessScope(self._random_states.of(call + tf.cast(i, tf.int64))):
-                return self.model({name: values[i] for name, values in cut.items()}, training=True)
+        def part(i):
+            return {name: values[i] for name, values in cut.items()}, call + tf.cast(i, tf.int64)
 
         # One after another: together they would need the memory of the whole batch.
-        outputs = tf.map_fn(outputs_of, numbers, fn_output_signature=tf.float32, parallel_iterations=1)
+        outputs = tf.map_fn(
+            lambda i: self._outputs(*part(i)), numbers, fn_output_signature=tf.float32, parallel_iterations=1
+        )
         with tf.GradientTape() as tape:
             tape.watch(outputs)
             sums, loss = self._loss(tf.reshape(outputs, [-1, *outputs.shape[2:]]), batch, totals)
         by_outputs = tape.gradient(loss, outputs)
         gradients = [tf.zeros(variable.shape) for variable in self.model.trainable_variables]
         for i in numbers:
-            with tf.GradientTape() as part_tape:
-                product = tf.reduce_sum(outputs_of(i) * by_outputs[i])
-            part_gradients = self._by_variables(part_tape, product)
+            part_gradients = self._gradients_by_outputs(*part(i), by_outputs[i])
             gradients = [total + gradient for total, gradient in zip(gradients, part_gradients, strict=True)]
         return sums, gradients
+
+    def _part_outputs(self, rows, call):
+        with keras.StatelessScope(self._random_states.of(call)):
+            return self.model(rows, training=True)
+
+    def _part_gradients(self, rows, call, by_outputs):
+        with tf.GradientTape() as tape:
+            product = tf.reduce_sum(self._part_outputs(rows, call) * by_outputs)
+        return self._by_variables(tape, product)
 
     def _micro_batch(self, batch, totals, call):
         """Sums and gradients of some rows of a batch with these totals of weights; `call` int64 seeds dropout."""

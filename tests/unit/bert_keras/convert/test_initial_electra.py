@@ -9,7 +9,7 @@ import tensorflow as tf
 from safetensors.numpy import save_file
 
 from bert_keras.convert.formats import FORMATS, read_folder
-from bert_keras.convert.initial_weights import electra_sizes, initial_folder, initialize
+from bert_keras.convert.initial_weights import check_family, electra_sizes, initial_folder, initialize
 from bert_keras.data.example_format import ExampleLayout
 from bert_keras.errors import InputError
 from bert_keras.models.config import BertConfig
@@ -138,7 +138,7 @@ def test_models_that_do_not_fit_are_refused(source, tmp_path):
         initialize(narrow, directory, None, TOKENIZER)
     generator = folder_of(tmp_path, source.generator, "generator")
     with pytest.raises(InputError, match=r"an ELECTRA's generator; give .* discriminator, with this one in it as"):
-        initial_folder(generator)
+        check_family(initial_folder(generator)[0], True)
 
 
 def test_the_generator_of_another_model_is_refused(source, tmp_path):

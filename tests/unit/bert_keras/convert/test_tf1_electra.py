@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from bert_keras.convert.formats import format_of
-from bert_keras.convert.initial_weights import electra_sizes, initial_folder, initialize
+from bert_keras.convert.initial_weights import check_family, electra_sizes, initial_folder, initialize
 from bert_keras.errors import InputError
 from bert_keras.models.electra import ElectraConfig, ElectraDiscriminator, ElectraForPreTraining, ElectraGenerator
 from tests.support.models.model_folders import read_any
@@ -204,7 +204,7 @@ def test_a_discriminator_alone_and_a_generator_alone(source, tmp_path):
         without("electra/enc", "electra/embeddings_p", "disc")(tensors_of(source))
     )
     with pytest.raises(InputError, match="holds an ELECTRA's generator"):
-        initial_folder(save(tmp_path / "generator", tensors), cased=False)
+        check_family(initial_folder(save(tmp_path / "generator", tensors), cased=False)[0], True)
 
 
 def test_damage_is_found_before_anything_is_read(folder, tmp_path):

@@ -206,6 +206,17 @@ def test_refuses_short_vectors_that_the_loss_leaves_out(tmp_path):
         fine_tune(*arguments, teacher=teacher, distillation=DistillationSettings(weight=1.0))
 
 
+def test_answers_are_kept_in_a_given_folder_alone(tmp_path, monkeypatch):
+    task, rows, ids = task_named("sst-2"), [row(0, "sst-2")], np.zeros((1, 8))
+    teacher = Teacher.read(teach("sst-2", str(tmp_path / "teacher")), task, SETTINGS, student())
+    monkeypatch.chdir(tmp_path)
+    answered = teacher.arrays("train", rows, ids, 8)
+    keeping = dataclasses.replace(teacher, outputs_dir="outputs")
+    for _ in range(2):
+        np.testing.assert_equal(keeping.arrays("train", rows, ids, 8), answered)
+    assert {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.npz")} == {"outputs/train.npz"}
+
+
 def test_refuses_a_teacher_whose_weights_are_damaged(tmp_path):
     task = task_named("sst-2")
     teacher = Teacher.read(teach("sst-2", str(tmp_path / "teacher")), task, SETTINGS, student())
@@ -263,7 +274,7 @@ def test_a_static_model_has_the_vectors_of_tokens_alone(tmp_path):
     expected = (states - states.mean(axis=0)) * weights[:, None]
     np.testing.assert_allclose(vectors[len(unused) :], expected, atol=1e-6)
 
-    export(made, str(tmp_path / "1"), "bert-tfx")
+    assert export(made, str(tmp_path / "1"), "bert-tfx").untrained == ()
     signatures = tf.saved_model.load(str(tmp_path / "1")).signatures
     assert {"embed", "encode"} <= {*signatures} and "fill_mask" not in signatures
     answer = signatures["embed"](text=tf.constant(["good film", "who"]))["embedding"].numpy()

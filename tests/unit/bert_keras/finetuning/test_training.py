@@ -12,6 +12,7 @@ from bert_keras.errors import InputError, Preempted
 from bert_keras.finetuning import training as training_module
 from bert_keras.finetuning.init_checkpoint import init_checkpoint
 from bert_keras.finetuning.prediction import predict
+from bert_keras.finetuning.teacher import Teacher
 from bert_keras.finetuning.training import TrainedTask, fine_tune
 from bert_keras.models.config import BertConfig
 from bert_keras.tasks.rows import TaskRow
@@ -135,13 +136,19 @@ def test_the_ablations_learn_too(name, settings, config, tmp_path):
     assert TrainedTask(model, task, settings, TOKENIZER).answers(rows, 8) == [row.gold for row in rows]
 
 
-def test_a_killed_run_ends_with_the_same_weights(tmp_path, monkeypatch):
+@pytest.mark.parametrize("is_taught", [False, True])
+def test_a_killed_run_ends_with_the_same_weights(tmp_path, monkeypatch, is_taught):
     task, rows = case("mnli")
     start = init_checkpoint(dataclasses.replace(CONFIG, hidden_dropout_prob=0.1), TOKENIZER)
     run = dataclasses.replace(RUN, num_train_epochs=5, save_checkpoints_steps=7)
+    learned = {}
+    if is_taught:
+        model = task_type_of(task).create_model(CONFIG, task, SETTINGS, seed=5)
+        model.build()
+        learned["teacher"] = Teacher(start, TrainedTask(model, task, SETTINGS, TOKENIZER), str(tmp_path / "teacher"))
 
     def tuned(folder):
-        return fine_tune(task, SETTINGS, run, start, rows, rows, str(tmp_path / folder)).get_weights()
+        return fine_tune(task, SETTINGS, run, start, rows, rows, str(tmp_path / folder), **learned).get_weights()
 
     whole = tuned("whole")
     with monkeypatch.context() as patch:
@@ -234,6 +241,8 @@ def test_invalid_settings_are_named():
         FineTuningConfig(num_train_epochs=0)
     with pytest.raises(ValueError, match=r"training\.learning_rate is -1"):
         FineTuningConfig(learning_rate=-1)
+    with pytest.raises(ValueError, match=r"training\.mixed_precision is 'bfloat16'; it must be float32 or mixed_"):
+        FineTuningConfig(mixed_precision="bfloat16")
     with pytest.raises(ValueError, match=r"task\.truncation is 'middle'; it must be head, tail or head_tail"):
         TaskSettings(truncation="middle")
     with pytest.raises(ValueError, match=r"task\.bilstm is True and task\.features is 'last'"):

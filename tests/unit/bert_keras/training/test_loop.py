@@ -1,5 +1,6 @@
 """The training loop: learning, exact resume, errors; on two devices: test_devices.py."""
 
+import dataclasses
 import itertools
 import json
 import os
@@ -15,8 +16,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert_keras.data.array_batches import ArrayExamples
 from bert_keras.errors import InputError, Preempted, StageError
-from tests.support.models.small_training import QUIET, log, loop, losses, resume_from
+from bert_keras.models.task_models import BertForSentenceSimilarity
+from bert_keras.tasks import similarity
+from bert_keras.training.backends.opening import open_devices
+from bert_keras.training.config import SecondPhase
+from bert_keras.training.phases import phases_of
+from tests.support.models.every_model import TINY, choices
+from tests.support.models.small_training import QUIET, RUN, Descent, built, log, loop, losses, resume_from
 
 
 @pytest.fixture(scope="module")
@@ -132,6 +140,28 @@ def test_another_seed_is_another_run(examples):
 def test_xla_gives_the_same_losses(examples, tmp_path, quiet_losses):
     loop(examples, tmp_path, QUIET, jit_compile=True).run()
     assert losses(tmp_path) == pytest.approx(quiet_losses(), abs=1e-4)
+
+
+def test_xla_computes_the_parts_of_a_batch_whose_rows_depend_on_each_other():
+    """GradCache: of a part its vectors, then its gradients."""
+    rows = {**choices((12, 9, 5, 7)), "weights": np.ones(4, "float32")}
+    config = dataclasses.replace(RUN, train_batch_size=4, gradient_accumulation_steps=2, clip_norm=1e9)
+    (phase,) = phases_of(config, SecondPhase(), [ArrayExamples(rows, rows)])
+    changed = []
+    for jit_compile in (False, True):
+        devices, model = open_devices(config), built(BertForSentenceSimilarity, TINY, "mean")
+        sgd = Descent(1.0)
+        sgd.build(model.trainable_variables)
+        with_xla = dataclasses.replace(config, jit_compile=jit_compile)
+        steps = devices.train_steps(model, sgd, similarity.objective, with_xla)
+        steps(steps.feed(phase, 0), 1)
+        changed.append(model.get_weights())
+        (graph,) = steps._compiled._list_all_concrete_functions()
+        parts = [f for f in graph.graph.as_graph_def().library.function if "_part_" in f.signature.name]
+        by_xla = {f.signature.name.split("_part_")[1].split("_")[0] for f in parts if f.attr["_XlaMustCompile"].b}
+        assert parts and by_xla == ({"outputs", "gradients"} if jit_compile else set())
+    for plain, by_xla in zip(*changed, strict=True):
+        np.testing.assert_allclose(by_xla, plain, atol=1e-5)
 
 
 def test_bfloat16_trains(examples, tmp_path, unbroken):
