@@ -39,29 +39,29 @@ class Taught(keras.Model):
     """A model of masked tokens beside its teacher, which is neither trained nor in checkpoints.
 
     Call with the student's inputs. Returns its outputs, `teacher_outputs` float: the teacher's logits, without dropout,
-    in the shape of the student's `mlm_logits`, and with `relation_heads` also `relation_losses` float32 [B, T].
+    in the shape of the student's `mlm_logits`, and with `heads` also `relation_losses` float32 [B, T].
 
     Args:
         student: the model to train.
         teacher: a built `bert_keras.models.pretraining_heads.MaskedLanguageModel`, of which a copy is made: on the
             training's devices, in its precision.
-        relation_heads: `DistillationSettings.heads`.
+        heads: relation heads (`DistillationSettings.heads`); 0: no relations.
     """
 
-    def __init__(self, student: keras.Model, teacher: keras.Model, relation_heads: int = 0):
+    def __init__(self, student: keras.Model, teacher: keras.Model, heads: int = 0):
         super().__init__()
         self.student, self.teacher = student, type(teacher).from_config(teacher.get_config())
         self.teacher.build()
         self.teacher.set_weights(teacher.get_weights())
         self.teacher.trainable = False
-        self.relation_heads, self.built = relation_heads, True
+        self.heads, self.built = heads, True
 
     def call(self, inputs, training=False):
         outputs = self.student(inputs, training=training)
         masked = even_rows(inputs) if training and isinstance(self.student, GptBert) else inputs
         taught = self.teacher(masked, training=False)
         outputs = {**outputs, TEACHER_OUTPUTS: ops.stop_gradient(taught["mlm_logits"])}
-        if self.relation_heads:
+        if self.heads:
             outputs[RELATION_LOSSES] = self.relation_losses(outputs, taught, masked)
         return outputs
 
@@ -69,8 +69,8 @@ class Taught(keras.Model):
         """The divergence of the relations of each token, padding too, from the teacher's, in nats: float32 [B, T].
 
         The relations of a token are softmax(x x^T / sqrt(width of x)) over the tokens of its sequence, where x are the
-        queries of a head, before any rotation; the losses of queries, keys and values are added. Heads are those of
-        `relation_heads` into which the layer's whole width is split, and their mean counts.
+        queries of a head, before any rotation. The layer's whole width is split into `heads`, whose mean counts; the
+        losses of queries, keys and values are added.
         """
         attended = ops.cast(inputs["input_mask"], "float32")[:, None, None, :]
         if "sequence_ids" in inputs:
@@ -79,8 +79,8 @@ class Taught(keras.Model):
 
         def scores(x):
             """[B, T, H] -> float32 [B, heads, T, T]."""
-            size = x.shape[-1] // self.relation_heads
-            x = ops.transpose(ops.reshape(x, (*ops.shape(x)[:2], self.relation_heads, size)), (0, 2, 1, 3))
+            size = x.shape[-1] // self.heads
+            x = ops.transpose(ops.reshape(x, (*ops.shape(x)[:2], self.heads, size)), (0, 2, 1, 3))
             products = ops.cast(ops.matmul(x, ops.swapaxes(x, -1, -2)), "float32")
             return products * size**-0.5 + (1.0 - attended) * MASKED_SCORE
 
@@ -202,4 +202,5 @@ def _divergence(logits, teacher, temperature: float):
 
 def _binary_divergence(logits, teacher, temperature: float):
     """`_divergence` of two classes whose logits are 0 and these, [...] -> [...]."""
-    return _divergence(*(ops.stack([ops.zeros_like(x), x], axis=-1) for x in (logits, teacher)), temperature)
+    model, teacher = (ops.stack([ops.zeros_like(x), x], axis=-1) for x in (logits, teacher))
+    return _divergence(model, teacher, temperature)

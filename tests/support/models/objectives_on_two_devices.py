@@ -75,7 +75,7 @@ CASES = {
         },
     ),
     "gpt_bert, taught": (
-        lambda: Taught(built(GptBert, TINY), built(BertForPreTraining, TINY, seed=1), relation_heads=4),
+        lambda: Taught(built(GptBert, TINY), built(BertForPreTraining, TINY, seed=1), heads=4),
         distilled(gpt_bert.OBJECTIVE, DistillationSettings(relations_weight=0.5)),
         features(LENGTHS, segments=1),
     ),

@@ -50,7 +50,7 @@ def loop(examples, directory, model=MODEL, learned_rows=None, taught=False, **ch
         objective = distilled(objective, DistillationSettings(relations_weight=1.0))
 
         def create_model():
-            return Taught(create_student(), teacher, relation_heads=4)
+            return Taught(create_student(), teacher, heads=4)
 
     phases = phases_of(config, SecondPhase(), [read])
     return TrainingLoop(create_model, objective, config, phases, str(directory), learned_rows=learned_rows)

@@ -148,7 +148,7 @@ def test_an_electra_s_generator_teaches(tmp_path):
     exact = dataclasses.replace(CONFIG, hidden_act="gelu_erf")
     generator = built(ElectraGenerator, ElectraConfig(exact, 32, 1.0), seed=3)
     teacher = read_teacher(teach(tmp_path / "generator", generator), "mlm", CONFIG, 16, TOKENIZER, "EXAMPLES")
-    taught = Taught(built(BertForPreTraining, CONFIG), teacher, relation_heads=2)
+    taught = Taught(built(BertForPreTraining, CONFIG), teacher, heads=2)
     ids = np.full((2, 16), 7)
     inputs = {"input_ids": ids, "input_mask": ids > 0, "segment_ids": 0 * ids}
     logits = taught(inputs)["teacher_outputs"]

@@ -91,7 +91,7 @@ STUDENTS = {
 def test_relations_are_those_of_the_queries_keys_and_values_of_the_last_layers(name):
     """Against NumPy, from what the last attention layer read."""
     kind, config, batch = STUDENTS[name]
-    taught = Taught(built(kind, config), built(BertForPreTraining, WIDE, seed=1), relation_heads=4)
+    taught = Taught(built(kind, config), built(BertForPreTraining, WIDE, seed=1), heads=4)
     with mock.patch.object(SelfAttention, "call", autospec=True, side_effect=SelfAttention.call) as calls:
         outputs = taught(batch, training=True)
     read = {id(call.args[0]): call.args[1].numpy() for call in calls.call_args_list}
