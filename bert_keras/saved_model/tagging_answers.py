@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from bert_keras.saved_model.task_answers import Outputs
 from bert_keras.saved_model.text_inputs import TextInputs
-from bert_keras.tasks.tagging import OUTSIDE
+from bert_keras.tasks.answers import OUTSIDE
 from bert_keras.tokenizers.wordpiece_graph import is_punctuation, is_space
 
 

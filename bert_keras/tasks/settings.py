@@ -54,7 +54,7 @@ class TaskSettings:
             (`norm`) or on the mean of the tokens (`norm_mean`), for labels of tokens on each; empty: the initial
             model's, `tanh` if that has none.
         list_size: rankings: 0: each passage is judged alone, by a binary cross-entropy; N: a softmax over a relevant
-            passage and N - 1 others of its query (`bert_keras.tasks.regression`).
+            passage and N - 1 others of its query (`bert_keras.tasks.objectives`).
         activation: numbers: what another program applies to the number that is learned, served and scored here, as a
             folder in Hugging Face's format says: sentence-transformers' CrossEncoder with one label `sigmoid`.
     """

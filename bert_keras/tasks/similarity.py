@@ -1,4 +1,4 @@
-"""Vectors of texts: contrastive training, and similarities or the nearest texts by them.
+"""Contrastive training of vectors of texts.
 
 A row has C texts, each encoded alone: a text and its positive, and perhaps a hard negative. A row with only one text is
 encoded twice, with two draws of dropout (SimCSE, Gao et al. 2021, arXiv 2104.08821, equation 1). For the row i of a
@@ -12,13 +12,9 @@ j goes over the whole batch, on several devices over all of them. Unlike SimCSE'
 Shapes: N rows, B rows of a batch, C texts of a row, T tokens, H hidden.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
 
-import numpy as np
 from keras import ops
 
 from bert_keras.errors import InputError
@@ -27,16 +23,12 @@ from bert_keras.models.layers import MASKED_SCORE
 from bert_keras.objectives.labels import label_objective
 from bert_keras.objectives.mlm_nsp import nll_and_hits
 from bert_keras.objectives.objective import Objective
-from bert_keras.tasks.answers import nearest_texts
-from bert_keras.tasks.rows import TaskFeatures, TaskRow
-from bert_keras.tasks.sequences import TokenRuns, single_sequences
+from bert_keras.tasks.objectives import weight_totals
+from bert_keras.tasks.rows import TaskRow
 from bert_keras.tasks.settings import TaskSettings
-from bert_keras.tasks.table import Task
-from bert_keras.tokenizers.protocol import Tokenizer
 
 # SimCSE's, and the inverse of sentence-transformers' scale.
 TEMPERATURE = 0.05
-_TEXTS = ("text", "text_pair", "negative")
 
 
 def _example_sums(vectors, batch):
@@ -50,12 +42,8 @@ def _example_sums(vectors, batch):
     return {"nll": nll * weights, "correct": correct * weights, "weight": weights}
 
 
-def _totals(batch):
-    return (ops.sum(ops.cast(batch["weights"], "float32")),)
-
-
 objective = dataclasses.replace(
-    label_objective("similarity"), example_sums=_example_sums, totals=_totals, whole_batch=("weights",)
+    label_objective("similarity"), example_sums=_example_sums, totals=weight_totals, whole_batch=("weights",)
 )
 
 
@@ -91,36 +79,3 @@ def check_training(rows: Sequence[TaskRow], settings: TaskSettings, encoder: Ber
             "single texts are encoded twice with dropout, and the initial model has none; set it with --set "
             "task.dropout=0.1"
         )
-
-
-def features(rows: Sequence[TaskRow], task: Task, settings: TaskSettings, tokenizer: Tokenizer) -> TaskFeatures:
-    """See `bert_keras.tasks.task_types.TaskType`; the encoder's inputs are int32 [N, C, T].
-
-    A scored pair weighs as much as its score of the highest, in the held-out loss.
-
-    Raises:
-        InputError: also for rows with different texts.
-    """
-    names = [name for name in _TEXTS if rows and name in rows[0].inputs]
-    for row in rows:
-        if (given := [name for name in _TEXTS if name in row.inputs]) != names:
-            raise InputError(
-                f"row {row.row_id} of {task.name} has {' and '.join(given)}, row {rows[0].row_id} has "
-                f"{' and '.join(names)}; all must have the same"
-            )
-    names = names if len(names) > 1 else ["text", "text"]
-    texts = TokenRuns.of(tokenizer, [str(row.inputs[name]) for row in rows for name in names])
-    arrays = single_sequences(texts, settings.max_seq_length, settings.truncation, tokenizer)
-    arrays = {name: array.reshape(len(rows), len(names), array.shape[1]) for name, array in arrays.items()}
-    scores = np.array([row.gold if isinstance(row.gold, (int, float)) else 1.0 for row in rows], np.float32)
-    arrays["weights"] = np.maximum(scores, 0) / max(1e-5, scores.max(initial=0))
-    return TaskFeatures(arrays, np.arange(len(rows)))
-
-
-def answers(
-    outputs: np.ndarray, features: TaskFeatures, rows: Sequence[TaskRow], task: Task, settings: TaskSettings
-) -> list[Any]:
-    """The cosine of each row's first two vectors of [N, C, H]; of a retrieval the nearest of all rows' positives."""
-    if task.kind == "retrieval":
-        return nearest_texts([str(row.inputs["text_pair"]) for row in rows], outputs[:, 0], outputs[:, 1])
-    return np.sum(outputs[:, 0] * outputs[:, 1], axis=-1).astype(float).tolist()

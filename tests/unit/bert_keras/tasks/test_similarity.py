@@ -19,6 +19,7 @@ from bert_keras.saved_model.settings import EmbeddingSettings, ExportSettings
 from bert_keras.saved_model.task_signatures import export_task_model
 from bert_keras.tasks import similarity
 from bert_keras.tasks.answers import nearest_texts, parse_answers
+from bert_keras.tasks.features import task_features
 from bert_keras.tasks.metrics.scores import score
 from bert_keras.tasks.rows import TaskRow
 from bert_keras.tasks.settings import FineTuningConfig, TaskSettings
@@ -113,26 +114,26 @@ def spelt(ids):
     ids=["single texts twice", "pairs", "hard negatives"],
 )
 def test_rows_are_texts_of_their_own(given, expected):
-    found = similarity.features(given, SIMILARITY, SETTINGS, TOKENIZER).arrays
+    found = task_features(given, SIMILARITY, SETTINGS, TOKENIZER).arrays
     assert [[spelt(ids) for ids in row] for row in found["input_ids"]] == expected
     assert found["weights"].tolist() == [1, 1]
 
 
 def test_scored_pairs_weigh_by_their_score():
     scored = rows(("a", "b"), ("c", "d"), ("e", "f"), golds=[1.0, 4.0, 0.0])
-    assert similarity.features(scored, SIMILARITY, SETTINGS, TOKENIZER).arrays["weights"].tolist() == [0.25, 1, 0]
+    assert task_features(scored, SIMILARITY, SETTINGS, TOKENIZER).arrays["weights"].tolist() == [0.25, 1, 0]
 
 
 def test_rows_of_other_texts_are_refused():
     with pytest.raises(InputError, match="row 1 of sentence-similarity has text, row 0 has text and text_pair"):
-        similarity.features(rows(("a", "b"), ("c",)), SIMILARITY, SETTINGS, TOKENIZER)
+        task_features(rows(("a", "b"), ("c",)), SIMILARITY, SETTINGS, TOKENIZER)
 
 
 def test_a_single_text_has_two_views_in_training():
     """With dropout they differ; without it they would be equal, and the training is refused."""
     model = task_type_of(SIMILARITY).create_model(CONFIG, SIMILARITY, SETTINGS, 1)
     model.build()
-    arrays = similarity.features(rows(("a b c",), ("d e",)), SIMILARITY, SETTINGS, TOKENIZER).arrays
+    arrays = task_features(rows(("a b c",), ("d e",)), SIMILARITY, SETTINGS, TOKENIZER).arrays
     batch = {name: arrays[name] for name in ("input_ids", "input_mask", "segment_ids")}
     trained, served = (np.array(model(batch, training=training)) for training in (True, False))
     np.testing.assert_allclose((trained**2).sum(-1), 1, rtol=1e-5)
@@ -253,7 +254,7 @@ def test_both_passes_of_a_batch_in_parts_drop_out_the_same():
     """Of a batch in two parts the gradient is that of one pass with the dropout of each part."""
     model = task_type_of(SIMILARITY).create_model(CONFIG, SIMILARITY, dataclasses.replace(SETTINGS, dropout=0.3), 1)
     model.build()
-    arrays = similarity.features(rows(("a", "b"), ("c", "d"), ("e", "f"), ("g", "h")), SIMILARITY, SETTINGS, TOKENIZER)
+    arrays = task_features(rows(("a", "b"), ("c", "d"), ("e", "f"), ("g", "h")), SIMILARITY, SETTINGS, TOKENIZER)
     config = dataclasses.replace(RUN, train_batch_size=4, clip_norm=1e9, gradient_accumulation_steps=2, seed=3)
     (phase,) = phases_of(config, SecondPhase(), [ArrayExamples(arrays.arrays, arrays.arrays)])
     batch, variables, vectors = next(phase.train_batches(0, 3)), model.trainable_variables, []
@@ -276,7 +277,7 @@ def test_both_passes_of_a_batch_in_parts_drop_out_the_same():
 
 def test_the_last_batch_has_no_copies_as_negatives():
     """Held-out rows that fill up a batch have weight 0: 3 rows in batches of 2 give the loss of 2 and of 1."""
-    arrays = similarity.features(rows(("a", "b"), ("c", "d"), ("e", "f")), SIMILARITY, SETTINGS, TOKENIZER).arrays
+    arrays = task_features(rows(("a", "b"), ("c", "d"), ("e", "f")), SIMILARITY, SETTINGS, TOKENIZER).arrays
     *_, last = ArrayExamples(arrays, arrays).eval_batches(2)
     assert last["weights"].tolist() == [1, 0]
     vectors = tf.math.l2_normalize(tf.random.stateless_normal((2, 2, 4), [1, 2]), -1)
