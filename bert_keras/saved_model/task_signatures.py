@@ -53,12 +53,12 @@ from bert_keras.saved_model.settings import (
     family_of_bert,
 )
 from bert_keras.saved_model.span_answers import SpanAnswers
-from bert_keras.saved_model.tagging_answers import TagAnswers
 from bert_keras.saved_model.task_answers import (
     ServedAnswers,
     choice_answers,
     label_answers,
     number_answers,
+    tag_answers,
     vector_answers,
 )
 from bert_keras.saved_model.text_inputs import TextInputs, embed, encode, refuse, text_specs
@@ -132,8 +132,7 @@ class ServedTask(tf.Module):
         if task.kind == "multiple_choice":
             return choice_answers(outputs, self._inputs)
         if task.kind == "tagging":
-            tags = TagAnswers(outputs, self._inputs, task.labels)
-            return ServedAnswers(text_specs("text"), tags, tags.written)
+            return tag_answers(outputs, self._inputs, task.labels)
         return vector_answers(self._embed, "vectors" if task.kind == "retrieval" else "score")
 
     def signatures(self) -> dict[str, Signature]:

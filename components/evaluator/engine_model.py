@@ -49,12 +49,11 @@ class EngineModel:
             return [*(np.array(values, object) for values in (ids, golds, texts)), nulls]
 
         def evaluate(examples: tf.Tensor) -> dict[str, tf.Tensor]:
-            names = ("row_id", "gold", "answer", "null_score_difference")
+            names = ["row_id", "gold", "answer", *({"null_score_difference"} & set(signature.outputs))]
             values = tf.numpy_function(answers, [examples], [tf.string] * 3 + [tf.float32])
             for value in values:
                 value.set_shape([None])
-            outputs = dict(zip(names, values, strict=True))
-            return outputs if "null_score_difference" in signature.outputs else {n: outputs[n] for n in names[:3]}
+            return dict(zip(names, values, strict=False))
 
         spec = tf.TensorSpec([None], tf.string, "examples")
         self.signatures = {_EVALUATE: tf.function(evaluate, autograph=False).get_concrete_function(examples=spec)}

@@ -232,7 +232,7 @@ def input_names(task: Task | None) -> tuple[str, ...]:
 def _words(text: str) -> list[tuple[str, int, int]]:
     """Words between the original's white space, and their characters without punctuation at the edges.
 
-    As in `bert_keras.saved_model.tagging_answers.TagAnswers`.
+    As in `bert_keras.saved_model.task_answers.tag_answers`.
     """
     points = np.array([ord(character) for character in text], np.int64)
     kind, space = ut.fold_table(lower_case=False).kind[points], ut.white_space()[points]
