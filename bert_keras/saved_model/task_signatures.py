@@ -34,6 +34,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from bert_keras.data.tfrecord import bytes_example
 from bert_keras.models.ensemble import Ensemble
 from bert_keras.saved_model.saved_model_files import (
     Signature,
@@ -227,14 +228,8 @@ def _name_example_method(directory: str, task: Task) -> None:
 
 
 def _warmup_examples() -> list[bytes]:
-    pairs = zip(_WARMUP_TEXTS["text"], _WARMUP_TEXTS["text_pair"], strict=True)
-    examples = []
-    for texts in pairs:
-        example = tf.train.Example()
-        for name, text in zip(("text", "text_pair"), texts, strict=True):
-            example.features.feature[name].bytes_list.value.append(text.encode())
-        examples.append(example.SerializeToString(deterministic=True))
-    return examples
+    columns = [[text.encode() for text in _WARMUP_TEXTS[name]] for name in ("text", "text_pair")]
+    return [bytes_example({"text": [text], "text_pair": [pair]}) for text, pair in zip(*columns, strict=True)]
 
 
 def _evaluate(answers: ServedAnswers, default: Signature, examples: tf.Tensor) -> dict[str, tf.Tensor]:

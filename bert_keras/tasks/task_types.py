@@ -9,7 +9,7 @@ from bert_keras.models import task_models
 from bert_keras.models.config import BertConfig
 from bert_keras.objectives.labels import label_objective, sigmoid_nll_and_hits
 from bert_keras.objectives.objective import Objective
-from bert_keras.tasks import objectives, similarity
+from bert_keras.tasks import objectives
 from bert_keras.tasks.answers import task_answers
 from bert_keras.tasks.features import task_features
 from bert_keras.tasks.settings import TaskSettings
@@ -45,7 +45,7 @@ class TaskType:
         return self.model(config, seed=seed, embedding_size=embedding_size, **arguments)
 
 
-_SIMILARITY = TaskType(task_models.BertForSentenceSimilarity, similarity.objective)
+_SIMILARITY = TaskType(task_models.BertForSentenceSimilarity, objectives.vector_objective)
 TASK_TYPES: dict[str, TaskType] = {
     "classification": TaskType(task_models.BertForSequenceClassification, label_objective("classification")),
     "multi_label": TaskType(

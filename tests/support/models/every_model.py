@@ -29,7 +29,7 @@ from bert_keras.models.roberta import RobertaForMaskedLM
 from bert_keras.models.spanbert import SpanBertForPreTraining
 from bert_keras.objectives import electra, mlm, mlm_nsp, next_token, span_boundary
 from bert_keras.objectives.labels import label_objective
-from bert_keras.tasks import objectives, similarity
+from bert_keras.tasks import objectives
 from bert_keras.tasks.task_types import TASK_TYPES
 from tests.support.models.tiny_encoders import (
     ALBERT,
@@ -216,7 +216,7 @@ CASES = {
     "similarity": Case(
         lambda: heads.BertForSentenceSimilarity(TINY, "mean"),
         choices,
-        lambda outputs, x: loss_of(similarity.objective, outputs, labels=labels(x)),
+        lambda outputs, x: loss_of(objectives.vector_objective, outputs, labels=labels(x)),
     ),
     "span": Case(
         lambda: heads.BertForSpanExtraction(TINY),
