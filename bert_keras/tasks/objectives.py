@@ -57,12 +57,7 @@ def _number_metrics(sums: Mapping[str, float]) -> dict[str, float]:
 
 
 def _span_sums(outputs, batch):
-    """`SPAN_SUMS` of each window, float32 [B]; `nll` is the negative log-likelihood over all T positions, in nats.
-
-    Args:
-        outputs: dict with `start_logits`, `end_logits`, float [B, T].
-        batch: with `start_positions`, `end_positions` int [B], `weights` float [B].
-    """
+    """float32 [B] for each of `SPAN_SUMS`; `nll` is the negative log-likelihood over all T positions, in nats."""
     weights = ops.cast(batch["weights"], "float32")
     sums = {"weight": weights}
     for name in ("start", "end"):
@@ -132,11 +127,7 @@ def matryoshka(dimensions: Sequence[int]) -> Objective:
 
 
 def check_training(rows: Sequence[TaskRow], settings: TaskSettings, encoder: BertConfig) -> None:
-    """Refuse a training that would learn nothing, or cut vectors to more than they have.
-
-    Raises:
-        InputError: rows of one text without dropout, or vectors shorter than they are cut to.
-    """
+    """InputError for rows of one text without dropout, which teach nothing, or vectors shorter than they are cut to."""
     if settings.matryoshka_dimensions and max(settings.matryoshka_dimensions) >= encoder.hidden_size:
         raise InputError(
             f"task.matryoshka_dimensions is {settings.matryoshka_dimensions}, but the vectors have "

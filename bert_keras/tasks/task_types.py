@@ -18,12 +18,7 @@ from bert_keras.tasks.table import Task
 
 @dataclasses.dataclass(frozen=True)
 class TaskType:
-    """A task type.
-
-    Attributes:
-        model: class of its model.
-        objective: the objective, with the task type's name; `features` has its labels.
-    """
+    """A task type: the class of its model, its objective, whose labels are in `features`, and two functions."""
 
     model: type[keras.Model]
     objective: Objective
@@ -33,10 +28,7 @@ class TaskType:
     def create_model(
         self, config: BertConfig, task: Task, settings: TaskSettings, seed: int, embedding_size: int | None = None
     ) -> keras.Model:
-        """Create a model with random weights, not built; its encoder is the attribute `backbone`.
-
-        `embedding_size` is the width of the embeddings; None: the encoder's.
-        """
+        """Create a model with random weights, not built; its encoder is the attribute `backbone`."""
         arguments: dict[str, Any] = {"pooling": settings.pooling} if task.contrastive else settings.on_encoder
         if task.contrastive and (rate := settings.dropout):
             config = dataclasses.replace(config, hidden_dropout_prob=rate, attention_probs_dropout_prob=rate)
