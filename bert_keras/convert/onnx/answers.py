@@ -211,7 +211,7 @@ class OnnxModel:
             is_word = answers["tags"] != b""  # [B, W]
             for place, (name, empty) in enumerate({"words": b"", "starts": 0, "ends": 0}.items()):
                 answers[name] = np.full(is_word.shape, empty, np.int64 if place else object)
-                values = [word[place] for row_words in words for word in row_words]
+                values: list[Any] = [word[place] for row_words in words for word in row_words]
                 answers[name][is_word] = np.array(values if place else encoded(values), answers[name].dtype)
         return answers
 
