@@ -20,10 +20,9 @@ from bert_keras.models.config import BertConfig
 from bert_keras.objectives.distillation import distilled
 from bert_keras.objectives.objective import Objective
 from bert_keras.objectives.settings import DistillationSettings
-from bert_keras.tasks.regression import list_objective
+from bert_keras.tasks.objectives import check_training, list_objective, matryoshka
 from bert_keras.tasks.rows import TaskFeatures, TaskRow
 from bert_keras.tasks.settings import FineTuningConfig, TaskSettings
-from bert_keras.tasks.similarity import check_training, matryoshka
 from bert_keras.tasks.span.answers import span_answers
 from bert_keras.tasks.table import Task
 from bert_keras.tasks.task_types import task_type_of

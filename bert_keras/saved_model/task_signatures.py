@@ -34,6 +34,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from bert_keras.data.tfrecord import bytes_example
 from bert_keras.models.ensemble import Ensemble
 from bert_keras.saved_model.saved_model_files import (
     Signature,
@@ -53,12 +54,12 @@ from bert_keras.saved_model.settings import (
     family_of_bert,
 )
 from bert_keras.saved_model.span_answers import SpanAnswers
-from bert_keras.saved_model.tagging_answers import TagAnswers
 from bert_keras.saved_model.task_answers import (
     ServedAnswers,
     choice_answers,
     label_answers,
     number_answers,
+    tag_answers,
     vector_answers,
 )
 from bert_keras.saved_model.text_inputs import TextInputs, embed, encode, refuse, text_specs
@@ -132,8 +133,7 @@ class ServedTask(tf.Module):
         if task.kind == "multiple_choice":
             return choice_answers(outputs, self._inputs)
         if task.kind == "tagging":
-            tags = TagAnswers(outputs, self._inputs, task.labels)
-            return ServedAnswers(text_specs("text"), tags, tags.written)
+            return tag_answers(outputs, self._inputs, task.labels)
         return vector_answers(self._embed, "vectors" if task.kind == "retrieval" else "score")
 
     def signatures(self) -> dict[str, Signature]:
@@ -228,14 +228,8 @@ def _name_example_method(directory: str, task: Task) -> None:
 
 
 def _warmup_examples() -> list[bytes]:
-    pairs = zip(_WARMUP_TEXTS["text"], _WARMUP_TEXTS["text_pair"], strict=True)
-    examples = []
-    for texts in pairs:
-        example = tf.train.Example()
-        for name, text in zip(("text", "text_pair"), texts, strict=True):
-            example.features.feature[name].bytes_list.value.append(text.encode())
-        examples.append(example.SerializeToString(deterministic=True))
-    return examples
+    columns = [[text.encode() for text in _WARMUP_TEXTS[name]] for name in ("text", "text_pair")]
+    return [bytes_example({"text": [text], "text_pair": [pair]}) for text, pair in zip(*columns, strict=True)]
 
 
 def _evaluate(answers: ServedAnswers, default: Signature, examples: tf.Tensor) -> dict[str, tf.Tensor]:

@@ -48,13 +48,13 @@ class TaskSettings:
             `bert_keras.saved_model.settings.EmbeddingSettings`.
         dropout: vectors of texts: dropout of the encoder in training; 0: as in its configuration.
         matryoshka_dimensions: vectors of texts: lengths that they are also trained for, cut from the left and
-            normalised again (`bert_keras.tasks.similarity.matryoshka`), such as 32,64,128; the served model says so.
+            normalised again (`bert_keras.tasks.objectives.matryoshka`), such as 32,64,128; the served model says so.
         head: the layer between the first token's vector and the output layer: `tanh`, as in the paper; `gelu` (the
             exact one: ELECTRA, DeBERTa), `relu` (DistilBERT); ModernBERT's, with a normalisation, on the first token
             (`norm`) or on the mean of the tokens (`norm_mean`), for labels of tokens on each; empty: the initial
             model's, `tanh` if that has none.
         list_size: rankings: 0: each passage is judged alone, by a binary cross-entropy; N: a softmax over a relevant
-            passage and N - 1 others of its query (`bert_keras.tasks.regression`).
+            passage and N - 1 others of its query (`bert_keras.tasks.objectives`).
         activation: numbers: what another program applies to the number that is learned, served and scored here, as a
             folder in Hugging Face's format says: sentence-transformers' CrossEncoder with one label `sigmoid`.
     """

@@ -8,18 +8,10 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_model_analysis as tfma
 
+from bert_keras.tasks.answers import golds_of, write_answer
 from bert_keras.tasks.rows import read_rows
-from bert_keras.tasks.table import SEPARATOR
 
 _EVALUATE, _MODEL_FILES = "evaluate", ("model.onnx", "openvino_model.xml")
-# The output of serving_default that is a row's answer, as `bert_keras.saved_model.task_answers` writes it.
-_WRITE = {
-    "answer": lambda answer: answer,  # before the score, which spans have, too
-    "label": lambda label: label,
-    "score": lambda score: f"{score:.9g}".encode(),
-    "choice": lambda choice: str(choice).encode(),
-    "tags": lambda tags: b" ".join(tag for tag in tags if tag),
-}
 
 
 def custom_eval_shared_model(
@@ -43,30 +35,25 @@ class EngineModel:
         from bert_keras.convert.onnx.answers import OnnxModel, encoded
 
         model = OnnxModel(directory)
-        signature, several = model.signatures["serving_default"], model.task and model.task.kind == "multi_label"
-        written = next(name for name in _WRITE if name in signature.outputs)
+        signature, task = model.signatures["serving_default"], model.task
+        assert task is not None
 
         def answers(examples: np.ndarray) -> list[np.ndarray]:
             rows = list(read_rows(examples.tolist()))
             inputs = [np.array([encoded(row.inputs[name]) for row in rows], object) for name in signature.inputs]
             outputs = signature.answer(*inputs)
-            if several:
-                pairs = zip(outputs["labels"], outputs["scores"], strict=True)
-                texts = [SEPARATOR.encode().join(labels[scores >= 0.5]) for labels, scores in pairs]
-            else:
-                texts = [_WRITE[written](value) for value in outputs[written]]
+            texts = [write_answer(task.kind, gold) for gold in golds_of(task, outputs)]
             features = [row.to_features() for row in rows]
             ids, golds = ([row[name][0] for row in features] for name in ("row_id", "gold"))
             nulls = outputs.get("null_score_difference", np.zeros(len(rows), np.float32))
             return [*(np.array(values, object) for values in (ids, golds, texts)), nulls]
 
         def evaluate(examples: tf.Tensor) -> dict[str, tf.Tensor]:
-            names = ("row_id", "gold", "answer", "null_score_difference")
+            names = ["row_id", "gold", "answer", *({"null_score_difference"} & set(signature.outputs))]
             values = tf.numpy_function(answers, [examples], [tf.string] * 3 + [tf.float32])
             for value in values:
                 value.set_shape([None])
-            outputs = dict(zip(names, values, strict=True))
-            return outputs if "null_score_difference" in signature.outputs else {n: outputs[n] for n in names[:3]}
+            return dict(zip(names, values, strict=False))
 
         spec = tf.TensorSpec([None], tf.string, "examples")
         self.signatures = {_EVALUATE: tf.function(evaluate, autograph=False).get_concrete_function(examples=spec)}

@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from google.protobuf.message import DecodeError
 
 from serving import errors, tensors
 from serving.models.servable import DEFAULT_SIGNATURE, Servable
-from serving.protos import Example, SignatureDef, TensorInfo, types_pb2
+from serving.protos import SignatureDef, TensorInfo, types_pb2
 from serving.scheduling.batching_parameters import BatchingSettings
-from serving.scheduling.row_load import Budget, budget_of
+from serving.scheduling.row_load import Budget, budget_of, example_features
 
 _METHOD = "tensorflow/serving/"
 # TensorFlow Serving's calls on tf.Examples: the output of serving_default that tells them, and theirs from its.
@@ -78,10 +77,7 @@ def _features(examples: np.ndarray, names: Tensors) -> dict[str, np.ndarray]:
     """The texts of serialized tf.Examples [B], by name."""
     found: dict[str, list[bytes]] = {name: [] for name in names}
     for row, serialized in enumerate(examples):
-        try:
-            features = Example.FromString(serialized).features.feature
-        except DecodeError:
-            raise errors.invalid(f'input "{_EXAMPLES}", row {row}: not a serialized tf.Example') from None
+        features = example_features(_EXAMPLES, row, serialized)
         for name, texts in found.items():
             values = list(features[name].bytes_list.value) if name in features else []
             if len(values) != 1:

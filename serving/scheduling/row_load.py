@@ -13,7 +13,7 @@ Computing rows together must not change the answer to a request:
 """
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from google.protobuf.message import DecodeError
@@ -153,13 +153,18 @@ def _count_masks(texts: Sequence[bytes]) -> int:
 
 def _of_example(row: int, serialized: bytes) -> tuple[int, int]:
     """Masks and texts of a serialized tf.Example; without a mask feature, unless it is a task row, all positions."""
-    try:
-        features = Example.FromString(serialized).features.feature
-    except DecodeError:
-        raise errors.invalid(f'input "{_EXAMPLES}", row {row}: not a serialized tf.Example') from None
+    features = example_features(_EXAMPLES, row, serialized)
     ids = "masked_lm_positions" if "masked_lm_positions" in features else "input_ids"
     masks = len(features[ids].int64_list.value) if ids in features else 0
     return masks, max((len(feature.bytes_list.value) for feature in features.values()), default=1) or 1
+
+
+def example_features(name: str, row: int, serialized: bytes) -> Mapping[str, Any]:
+    """The features of a serialized tf.Example; INVALID_ARGUMENT names the input and the row of another text."""
+    try:
+        return Example.FromString(serialized).features.feature
+    except DecodeError:
+        raise errors.invalid(f'input "{name}", row {row}: not a serialized tf.Example') from None
 
 
 def can_share(name: str, signature: SignatureDef) -> bool:

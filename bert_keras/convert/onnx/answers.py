@@ -19,11 +19,11 @@ from bert_keras.convert.bert_tfx import read_tokenizer
 from bert_keras.convert.onnx.network import open_network
 from bert_keras.errors import InputError
 from bert_keras.saved_model.settings import CONFIG_FILE, EMBEDDING_FIELD, LENGTH_FIELD, EmbeddingSettings
+from bert_keras.tasks.answers import served_answers, softmax
+from bert_keras.tasks.features import task_features
 from bert_keras.tasks.rows import TaskRow
-from bert_keras.tasks.sequences import TokenRuns, first_tokens, joined, like_lengths, pair_sequences, single_sequences
+from bert_keras.tasks.sequences import TokenRuns, joined, like_lengths, pair_sequences, single_sequences
 from bert_keras.tasks.settings import TASK_SPEC_FILE, TaskSettings
-from bert_keras.tasks.span.answers import span_answers
-from bert_keras.tasks.span.features import span_features
 from bert_keras.tasks.table import Task, task_of
 from bert_keras.tokenizers import unicode_tables as ut
 from bert_keras.tokenizers.wordpiece import BertTokenizer
@@ -111,15 +111,16 @@ class OnnxModel:
         by_word = {"words": string, "tags": string, "scores": number, "starts": whole, "ends": whole}
         by_row = {"answer": string, "score": number, "null_score_difference": number, "start": whole, "end": whole}
         by_label = {"label": (string, (-1,)), "labels": (string, (-1, labels)), "scores": (number, (-1, labels))}
-        kinds: dict[str, tuple[Any, Tensors, Tensors]] = {
-            "classification": (self._label, texts, by_label),
-            "regression": (self._score, texts, {"score": (number, (-1,))}),
-            "multiple_choice": (self._choose, choices, {"choice": (whole, (-1,)), "scores": (number, (-1, -1))}),
-            "tagging": (self._tag, texts, {name: (type_, (-1, -1)) for name, type_ in by_word.items()}),
-            "span": (self._find_span, texts, {name: (type_, (-1,)) for name, type_ in by_row.items()}),
+        outputs: dict[str, Tensors] = {
+            "classification": by_label,
+            "multi_label": by_label,
+            "regression": {"score": (number, (-1,))},
+            "multiple_choice": {"choice": (whole, (-1,)), "scores": (number, (-1, -1))},
+            "tagging": {name: (type_, (-1, -1)) for name, type_ in by_word.items()},
+            "span": {name: (type_, (-1,)) for name, type_ in by_row.items()},
         }
-        answer, inputs, outputs = kinds["classification" if task.kind == "multi_label" else task.answer_kind]
-        return Signature(inputs, outputs, partial(answer, task))
+        inputs = choices if task.kind == "multiple_choice" else texts
+        return Signature(inputs, outputs[task.answer_kind], partial(self._answer, task))
 
     def _run(self, arrays: Mapping[str, np.ndarray], *names: str, at: np.ndarray | None = None) -> list[np.ndarray]:
         """Outputs for the encoder's inputs int32 [B, ..., T]; with `at` bool [B, T] those of its places, [K, ...]."""
@@ -157,7 +158,7 @@ class OnnxModel:
         return {"embedding": vectors, "num_tokens": packed["input_mask"].sum(axis=1, dtype=np.int32)}
 
     def _next_sentence(self, *texts: np.ndarray) -> Arrays:
-        return {"is_next": _softmax(self._run(self._pack(*texts), "seq_relationship_logits")[0])[:, 0]}
+        return {"is_next": softmax(self._run(self._pack(*texts), "seq_relationship_logits")[0])[:, 0]}
 
     def _fill_mask(self, text: np.ndarray) -> Arrays:
         tokenizer, mask = self._tokenizer, self._tokenizer.format.mask
@@ -183,62 +184,36 @@ class OnnxModel:
                     f"text {number} has a {mask} beyond what the model reads, its first "
                     f"{self._settings.max_seq_length - 2} wordpieces: shorten the text before it"
                 )
-        scores = _softmax(self._run(packed, "logits", at=is_mask)[0])
+        scores = softmax(self._run(packed, "logits", at=is_mask)[0])
         best = np.argsort(-scores, axis=1, kind="stable")[:, :TOP_K]
         place = np.arange(max(visible, default=0)) < visible[:, None]  # [B, M]
         tokens, odds = np.full((*place.shape, TOP_K), b"", object), np.zeros((*place.shape, TOP_K), np.float32)
         tokens[place], odds[place] = self._token_texts[best], np.take_along_axis(scores, best, axis=1)
         return {"tokens": tokens, "scores": odds}
 
-    def _label(self, task: Task, *texts: np.ndarray) -> Arrays:
-        (logits,) = self._run(self._pack(*texts), "logits")
-        labels = _bytes(task.labels)
-        return {
-            "label": labels[np.argmax(logits, axis=1)],
-            "labels": np.tile(labels, (len(logits), 1)),
-            # A sigmoid by tanh never overflows.
-            "scores": 0.5 + 0.5 * np.tanh(0.5 * logits) if task.kind == "multi_label" else _softmax(logits),
-        }
-
-    def _score(self, task: Task, *texts: np.ndarray) -> Arrays:
-        return {"score": self._run(self._pack(*texts), "logits")[0]}
-
-    def _choose(self, task: Task, text: np.ndarray, choices: np.ndarray) -> Arrays:
-        rows, count = choices.shape
-        if not count:
+    def _answer(self, task: Task, *columns: np.ndarray) -> Arrays:
+        texts, words = [_decoded(column) for column in columns], []
+        if task.kind == "multiple_choice" and not columns[1].shape[1]:
             raise ValueError("text 0 has no choices: give at least one")
-        packed = self._pack(np.repeat(text, count), choices.reshape(-1))
-        (logits,) = self._run({n: a.reshape(rows, count, a.shape[1]) for n, a in packed.items()}, "logits")
-        return {"choice": np.argmax(logits, axis=1), "scores": _softmax(logits)}
-
-    def _find_span(self, task: Task, question: np.ndarray, context: np.ndarray) -> Arrays:
-        pairs = zip(_decoded(question), _decoded(context), strict=True)
-        rows = [TaskRow(str(i), {"question": q, "context": c}) for i, (q, c) in enumerate(pairs)]
-        features = span_features(rows, self._settings, self._tokenizer)
-        names = ("start_logits", "end_logits")
-        outputs = dict(zip(names, self._run(features.arrays, *names), strict=True))
-        spans = span_answers(outputs, features, rows, task, self._settings)
-        types = {"score": np.float32, "null_score_difference": np.float32, "start": np.int64, "end": np.int64}
-        numbers = {name: np.array([getattr(span, name) for span in spans], type_) for name, type_ in types.items()}
-        return {"answer": _bytes([span.text for span in spans]), **numbers}
-
-    def _tag(self, task: Task, text: np.ndarray) -> Arrays:
-        words = [_words(decoded) for decoded in _decoded(text)]
-        counts = np.array([len(row_words) for row_words in words], np.int64)
-        tokens = TokenRuns.of_words(self._tokenizer, [word for row_words in words for word, _, _ in row_words])
-        runs, row, word, column = first_tokens(tokens, counts, self._settings)
-        packed = single_sequences(runs, self._settings.max_seq_length, self._settings.truncation, self._tokenizer)
-        odds = _softmax(self._run(packed, "logits")[0][row, column])
-        shape = len(words), max(counts, default=0)
-        tagged: Arrays = {"words": np.full(shape, b"", object), "tags": np.full(shape, b"", object)}
-        tagged |= {"scores": np.zeros(shape, np.float32)} | {n: np.zeros(shape, np.int64) for n in ("starts", "ends")}
-        for i, row_words in enumerate(words):
-            for j, (text_of_word, start, end) in enumerate(row_words):
-                tagged["words"][i, j], tagged["tags"][i, j] = text_of_word.encode(), b"O"
-                tagged["starts"][i, j], tagged["ends"][i, j] = start, end
-        tagged["tags"][row, word] = _bytes(task.labels)[np.argmax(odds, axis=1)]
-        tagged["scores"][row, word] = odds.max(axis=1)
-        return tagged
+        if task.kind == "tagging":
+            words = [_words(text) for text in texts[0]]
+            texts = [[" ".join(word for word, _, _ in row_words) for row_words in words]]
+        rows = [
+            TaskRow(str(number), dict(zip(input_names(task), row, strict=True)))
+            for number, row in enumerate(zip(*texts, strict=True))
+        ]
+        features = task_features(rows, task, self._settings, self._tokenizer)
+        names = ("start_logits", "end_logits") if task.kind == "span" else ("logits",)
+        outputs = self._run(features.arrays, *names)
+        by_name = dict(zip(names, outputs, strict=True)) if task.kind == "span" else outputs[0]
+        answers = served_answers(by_name, features, rows, task, self._settings)
+        if task.kind == "tagging":
+            is_word = answers["tags"] != b""  # [B, W]
+            for place, (name, empty) in enumerate({"words": b"", "starts": 0, "ends": 0}.items()):
+                answers[name] = np.full(is_word.shape, empty, np.int64 if place else object)
+                values: list[Any] = [word[place] for row_words in words for word in row_words]
+                answers[name][is_word] = np.array(values if place else encoded(values), answers[name].dtype)
+        return answers
 
 
 def encoded(value: str | Sequence[str]) -> Any:
@@ -257,7 +232,7 @@ def input_names(task: Task | None) -> tuple[str, ...]:
 def _words(text: str) -> list[tuple[str, int, int]]:
     """Words between the original's white space, and their characters without punctuation at the edges.
 
-    As in `bert_keras.saved_model.tagging_answers.TagAnswers`.
+    As in `bert_keras.saved_model.task_answers.tag_answers`.
     """
     points = np.array([ord(character) for character in text], np.int64)
     kind, space = ut.fold_table(lower_case=False).kind[points], ut.white_space()[points]
@@ -276,14 +251,6 @@ def _strings(names: Sequence[str]) -> Tensors:
     return dict.fromkeys(names, (object, (-1,)))
 
 
-def _decoded(texts: np.ndarray) -> list[str]:
-    return [text.decode("utf-8", "ignore") for text in texts]
-
-
-def _bytes(texts: Sequence[str]) -> np.ndarray:
-    return np.array([text.encode() for text in texts], object)
-
-
-def _softmax(logits: np.ndarray) -> np.ndarray:
-    odds = np.exp(logits - logits.max(axis=-1, keepdims=True, initial=-np.inf))
-    return odds / odds.sum(axis=-1, keepdims=True)
+def _decoded(texts: np.ndarray) -> list[Any]:
+    """Texts [B], or of texts [B, C] tuples."""
+    return [text.decode("utf-8", "ignore") if isinstance(text, bytes) else tuple(_decoded(text)) for text in texts]

@@ -4,6 +4,7 @@ In float32 ONNX Runtime takes less time, in int8 OpenVINO is faster and closer
 (docs/decisions/0054-two-engines-by-precision.md).
 """
 
+import math
 import os
 import threading
 from collections.abc import Mapping
@@ -23,8 +24,8 @@ _FEW_CALLS = 8
 # Threads of one call; more do not help a short text.
 _MOST_CORES = 4
 # Sequences are padded to a multiple: OpenVINO compiles operations for each shape and keeps them (decision 54).
-# Files have calls of fewer shapes than requests.
-_LENGTH_STEP, _LENGTH_STEP_OF_FILES = 16, 8
+# Files have calls of fewer shapes than requests: full ones, and the last of a window, filled to a multiple of tokens.
+_LENGTH_STEP, _LENGTH_STEP_OF_FILES, _TOKEN_STEP_OF_FILES = 16, 8, 128
 
 
 def open_network(directory: str, cores: int, whole_files: bool = False) -> "Network":
@@ -115,6 +116,7 @@ class OpenVino(Network):
         super().__init__()
         self._core, self._cores, self._precision = openvino.Core(), cores, precision
         self.length_step = _LENGTH_STEP_OF_FILES if whole_files else _LENGTH_STEP
+        self._token_step = _TOKEN_STEP_OF_FILES if whole_files else 1
         try:
             self.model = self._core.read_model(path)
         except RuntimeError as error:
@@ -132,11 +134,14 @@ class OpenVino(Network):
         self._compiled: dict[tuple[str, ...], openvino.CompiledModel] = {}
 
     def _computed(self, feed: Mapping[str, np.ndarray], names: tuple[str, ...], is_alone: bool) -> list[np.ndarray]:
-        length = feed["input_ids"].shape[-1]
-        padding = [(0, 0)] * (feed["input_ids"].ndim - 1) + [(0, -length % self.length_step)]
-        feed = {name: np.pad(value, padding) for name, value in feed.items()}
+        count, *choices, length = feed["input_ids"].shape
+        padding = -length % self.length_step
+        tokens = math.prod(choices) * (length + padding)
+        empty_rows = -(-count * tokens // self._token_step) * self._token_step // tokens - count
+        paddings = [(0, empty_rows), *[(0, 0)] * len(choices), (0, padding)]
+        feed = {name: np.pad(value, paddings) for name, value in feed.items()}
         results = self._graph(names).create_infer_request().infer(feed, share_inputs=True)
-        outputs = ((name, results[number]) for number, name in enumerate(names))
+        outputs = ((name, results[number][:count]) for number, name in enumerate(names))
         return [value[:, :length] if name in self._by_token else value for name, value in outputs]
 
     def _graph(self, names: tuple[str, ...]) -> openvino.CompiledModel:

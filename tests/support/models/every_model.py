@@ -29,8 +29,8 @@ from bert_keras.models.roberta import RobertaForMaskedLM
 from bert_keras.models.spanbert import SpanBertForPreTraining
 from bert_keras.objectives import electra, mlm, mlm_nsp, next_token, span_boundary
 from bert_keras.objectives.labels import label_objective
-from bert_keras.tasks import classification, regression, similarity
-from bert_keras.tasks.span import task_type
+from bert_keras.tasks import objectives
+from bert_keras.tasks.task_types import TASK_TYPES
 from tests.support.models.tiny_encoders import (
     ALBERT,
     BILM,
@@ -115,7 +115,7 @@ def loss_of(objective, outputs, weights=None, **labels):
 
 
 CLASSES = label_objective("classification")
-SEVERAL = classification.multi_label_objective
+SEVERAL = TASK_TYPES["multi_label"].objective
 TAGS = label_objective("tagging", "token_labels")
 
 
@@ -206,7 +206,7 @@ CASES = {
     "regression": Case(
         lambda: heads.BertForRegression(TINY),
         features,
-        lambda outputs, x: loss_of(regression.objective, outputs, labels=labels(x)),
+        lambda outputs, x: loss_of(objectives.number_objective, outputs, labels=labels(x)),
     ),
     "multiple choice": Case(
         lambda: heads.BertForMultipleChoice(TINY),
@@ -216,13 +216,13 @@ CASES = {
     "similarity": Case(
         lambda: heads.BertForSentenceSimilarity(TINY, "mean"),
         choices,
-        lambda outputs, x: loss_of(similarity.objective, outputs, labels=labels(x)),
+        lambda outputs, x: loss_of(objectives.vector_objective, outputs, labels=labels(x)),
     ),
     "span": Case(
         lambda: heads.BertForSpanExtraction(TINY),
         features,
         lambda outputs, x: loss_of(
-            task_type.objective,
+            objectives.span_objective,
             outputs,
             start_positions=labels(x, 1),
             end_positions=labels(x, x["input_ids"].shape[-1]),

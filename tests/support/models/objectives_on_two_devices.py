@@ -29,7 +29,7 @@ from bert_keras.models.task_models import BertForSentenceSimilarity
 from bert_keras.objectives import electra, gpt_bert, mlm, mlm_nsp, next_token, span_boundary
 from bert_keras.objectives.distillation import Taught, distilled
 from bert_keras.objectives.settings import DistillationSettings
-from bert_keras.tasks import similarity
+from bert_keras.tasks import objectives
 from bert_keras.training.backends.opening import open_devices
 from bert_keras.training.config import SecondPhase
 from bert_keras.training.phases import phases_of
@@ -67,7 +67,7 @@ CASES = {
     # Its negatives are the other rows: those of the other device too; so the teacher's vectors are of all rows.
     "similarity": (
         lambda: BertForSentenceSimilarity(TINY, "mean"),
-        distilled(similarity.matryoshka([4]), DistillationSettings()),
+        distilled(objectives.matryoshka([4]), DistillationSettings()),
         {
             **choices(LENGTHS),
             "weights": np.linspace(0.1, 1, len(LENGTHS), dtype="float32") ** 2,

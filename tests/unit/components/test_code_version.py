@@ -102,7 +102,6 @@ def test_a_missing_module_is_an_error(project):
             {"bert_keras.data.masking"},
             {"bert_keras.training.backends.on_tensorflow.steps"},
         ),
-        # The engine of ONNX files answers by the code of the task types, which has their losses too.
         (
             "pipeline.commands.server.serve",
             {"serving.models.servable", "bert_keras.convert.onnx.answers"},

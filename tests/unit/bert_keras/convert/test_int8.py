@@ -67,6 +67,23 @@ def test_a_float32_call_takes_all_cores_after_some_that_found_no_other(two_layer
     assert one is not all_ and used == ["all", *["one"] * 9, "all"]
 
 
+@pytest.mark.parametrize("width, rows", [((7,), [16, 32, 48, 64]), ((2, 15), [4, 8, 12, 16])])
+def test_calls_of_files_have_few_shapes(width, rows, two_layers):
+    """OpenVINO keeps memory for each; a full call has 512 tokens."""
+    network, seen = open_network(str(two_layers / "int8"), cores=1, whole_files=True), set()
+
+    def infer(feed, share_inputs):
+        seen.add(len(feed["input_ids"]))
+        return [feed["input_ids"]]
+
+    network._graph = lambda names: SimpleNamespace(create_infer_request=lambda: SimpleNamespace(infer=infer))
+    for count in range(1, rows[-1] + 1):
+        feed = {name: np.ones((count, *width), np.int64) for name in network.inputs}
+        (ids,) = network.compute(feed, ("ids",))
+        assert ids.sum() == feed["input_ids"].sum() and len(ids) == count
+    assert sorted(seen) == rows
+
+
 def test_vectors_are_close_and_independent_of_the_rows_beside_them(two_layers):
     float32, int8 = (vectors(two_layers / name, TEXTS) for name in ("float32", "int8"))
     cosines = (float32 * int8).sum(axis=1)

@@ -11,8 +11,7 @@ import tensorflow as tf
 
 from bert_keras.models import task_models as heads
 from bert_keras.models.config import BertConfig
-from bert_keras.tasks import regression
-from bert_keras.tasks.span import task_type
+from bert_keras.tasks import objectives
 from tests.support.models.every_model import CLASSES, SEVERAL, TAGS, loss_of
 from tests.support.models.rounding import assert_equal_but_for_rounding, depth_of
 
@@ -60,7 +59,7 @@ TASKS = {
     "regression": Task(
         lambda: heads.BertForRegression(TINY, seed=5),
         inputs,
-        lambda outputs, x: loss_of(regression.objective, outputs, labels=draw(5, len(x["input_ids"])) / 5),
+        lambda outputs, x: loss_of(objectives.number_objective, outputs, labels=draw(5, len(x["input_ids"])) / 5),
     ),
     "multiple choice": Task(
         lambda: heads.BertForMultipleChoice(TINY, seed=5),
@@ -71,7 +70,7 @@ TASKS = {
         lambda: heads.BertForSpanExtraction(TINY, seed=5),
         inputs,
         lambda outputs, x: loss_of(
-            task_type.objective,
+            objectives.span_objective,
             outputs,
             start_positions=draw(x["input_ids"].shape[1], len(x["input_ids"]), seed=2),
             end_positions=draw(x["input_ids"].shape[1], len(x["input_ids"]), seed=3),
@@ -282,8 +281,8 @@ def test_weights_are_divided_by_their_sum():
 
 
 def test_regression_loss_by_hand():
-    assert float(loss_of(regression.objective, [1.0, 2.0], labels=[0.0, 4.0])) == pytest.approx((1 + 4) / 2)
-    assert float(loss_of(regression.objective, [1.0, 2.0], labels=[0, 4], weights=[1, 3])) == pytest.approx(
+    assert float(loss_of(objectives.number_objective, [1.0, 2.0], labels=[0.0, 4.0])) == pytest.approx((1 + 4) / 2)
+    assert float(loss_of(objectives.number_objective, [1.0, 2.0], labels=[0, 4], weights=[1, 3])) == pytest.approx(
         (1 + 12) / 4
     )
 
@@ -291,10 +290,12 @@ def test_regression_loss_by_hand():
 def test_span_loss_is_the_mean_of_start_and_end():
     outputs = {"start_logits": TWO, "end_logits": TWO[:, ::-1]}
     # starts: right, right; ends (probabilities 1/4, 3/4): wrong, right.
-    loss = float(loss_of(task_type.objective, outputs, start_positions=[0, 0], end_positions=[0, 1]))
+    loss = float(loss_of(objectives.span_objective, outputs, start_positions=[0, 0], end_positions=[0, 1]))
     assert loss == pytest.approx((RIGHT + (WRONG + RIGHT) / 2) / 2)
     weights = [0.0, 1.0]
-    loss = float(loss_of(task_type.objective, outputs, start_positions=[0, 0], end_positions=[0, 1], weights=weights))
+    loss = float(
+        loss_of(objectives.span_objective, outputs, start_positions=[0, 0], end_positions=[0, 1], weights=weights)
+    )
     assert loss == pytest.approx(RIGHT)
 
 

@@ -17,10 +17,10 @@ from bert_keras.models.config import BertConfig
 from bert_keras.models.task_models import BertForSpanExtraction
 from bert_keras.saved_model import span_answers as served_spans
 from bert_keras.saved_model.span_answers import SpanAnswers
+from bert_keras.tasks.features import task_features
 from bert_keras.tasks.rows import TaskRow
 from bert_keras.tasks.settings import TaskSettings
 from bert_keras.tasks.span.answers import span_answers
-from bert_keras.tasks.span.task_type import features as span_features
 from bert_keras.tasks.table import task_of
 from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
 from tests.support.models.squad_reading import squad_rows
@@ -49,7 +49,7 @@ class Lookup:
 
 def offline(model, rows, task, task_settings, tokenizer):
     """The answers from arrays, all windows at once."""
-    features = span_features(rows, task, task_settings, tokenizer)
+    features = task_features(rows, task, task_settings, tokenizer)
     inputs = {name: features.arrays[name] for name in ("input_ids", "input_mask", "segment_ids")}
     outputs = {name: np.asarray(logits) for name, logits in model(inputs, training=False).items()}
     return span_answers(outputs, features, rows, task, task_settings), features

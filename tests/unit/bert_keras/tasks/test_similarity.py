@@ -17,8 +17,9 @@ from bert_keras.models.config import BertConfig
 from bert_keras.models.dropout import RandomStates
 from bert_keras.saved_model.settings import EmbeddingSettings, ExportSettings
 from bert_keras.saved_model.task_signatures import export_task_model
-from bert_keras.tasks import similarity
+from bert_keras.tasks import objectives
 from bert_keras.tasks.answers import nearest_texts, parse_answers
+from bert_keras.tasks.features import task_features
 from bert_keras.tasks.metrics.scores import score
 from bert_keras.tasks.rows import TaskRow
 from bert_keras.tasks.settings import FineTuningConfig, TaskSettings
@@ -65,7 +66,7 @@ def test_the_loss_of_vectors_that_may_be_cut_is_the_mean_of_all_lengths():
     vectors = np.random.default_rng(5).normal(size=(4, 2, 8)).astype(np.float32)
     vectors /= np.sqrt((vectors**2).sum(-1, keepdims=True))
     weights = np.array([1, 1, 0.5, 0], np.float32)
-    objective, batch = similarity.matryoshka([2, 5]), {"weights": weights}
+    objective, batch = objectives.matryoshka([2, 5]), {"weights": weights}
     sums = {name: np.sum(value) for name, value in objective.example_sums(vectors, batch).items()}
     expected = np.mean([plain_loss(vectors[..., :size], weights) for size in (2, 5, 8)])
     np.testing.assert_allclose(objective.loss(sums, objective.totals(batch)), expected, rtol=1e-5)
@@ -74,7 +75,7 @@ def test_the_loss_of_vectors_that_may_be_cut_is_the_mean_of_all_lengths():
 def test_refuses_lengths_that_vectors_do_not_have():
     settings = dataclasses.replace(SETTINGS, matryoshka_dimensions=(8, 32))
     with pytest.raises(InputError, match=r"matryoshka_dimensions is \(8, 32\), but the vectors have 32 numbers"):
-        similarity.check_training(rows(("a", "b")), settings, CONFIG)
+        objectives.check_training(rows(("a", "b")), settings, CONFIG)
 
 
 @pytest.mark.parametrize(
@@ -86,9 +87,9 @@ def test_loss_and_gradient_are_those_of_plain_loops(texts, weights):
     variable = tf.Variable(vectors, dtype=tf.float32)
     batch = {"weights": np.array(weights, np.float32)}
     with tf.GradientTape() as tape:
-        sums = similarity.objective.example_sums(tf.math.l2_normalize(variable, -1), batch)
+        sums = objectives.vector_objective.example_sums(tf.math.l2_normalize(variable, -1), batch)
         sums = {name: tf.reduce_sum(value) for name, value in sums.items()}
-        loss = similarity.objective.loss(sums, similarity.objective.totals(batch))
+        loss = objectives.vector_objective.loss(sums, objectives.vector_objective.totals(batch))
     np.testing.assert_allclose(loss, plain_loss(vectors, weights), rtol=1e-5)
     expected, step = np.zeros_like(vectors), 1e-6
     for place in np.ndindex(*vectors.shape):
@@ -113,26 +114,26 @@ def spelt(ids):
     ids=["single texts twice", "pairs", "hard negatives"],
 )
 def test_rows_are_texts_of_their_own(given, expected):
-    found = similarity.features(given, SIMILARITY, SETTINGS, TOKENIZER).arrays
+    found = task_features(given, SIMILARITY, SETTINGS, TOKENIZER).arrays
     assert [[spelt(ids) for ids in row] for row in found["input_ids"]] == expected
     assert found["weights"].tolist() == [1, 1]
 
 
 def test_scored_pairs_weigh_by_their_score():
     scored = rows(("a", "b"), ("c", "d"), ("e", "f"), golds=[1.0, 4.0, 0.0])
-    assert similarity.features(scored, SIMILARITY, SETTINGS, TOKENIZER).arrays["weights"].tolist() == [0.25, 1, 0]
+    assert task_features(scored, SIMILARITY, SETTINGS, TOKENIZER).arrays["weights"].tolist() == [0.25, 1, 0]
 
 
 def test_rows_of_other_texts_are_refused():
     with pytest.raises(InputError, match="row 1 of sentence-similarity has text, row 0 has text and text_pair"):
-        similarity.features(rows(("a", "b"), ("c",)), SIMILARITY, SETTINGS, TOKENIZER)
+        task_features(rows(("a", "b"), ("c",)), SIMILARITY, SETTINGS, TOKENIZER)
 
 
 def test_a_single_text_has_two_views_in_training():
     """With dropout they differ; without it they would be equal, and the training is refused."""
     model = task_type_of(SIMILARITY).create_model(CONFIG, SIMILARITY, SETTINGS, 1)
     model.build()
-    arrays = similarity.features(rows(("a b c",), ("d e",)), SIMILARITY, SETTINGS, TOKENIZER).arrays
+    arrays = task_features(rows(("a b c",), ("d e",)), SIMILARITY, SETTINGS, TOKENIZER).arrays
     batch = {name: arrays[name] for name in ("input_ids", "input_mask", "segment_ids")}
     trained, served = (np.array(model(batch, training=training)) for training in (True, False))
     np.testing.assert_allclose((trained**2).sum(-1), 1, rtol=1e-5)
@@ -143,9 +144,9 @@ def test_a_single_text_has_two_views_in_training():
 def test_trainings_that_cannot_work_are_refused():
     without = dataclasses.replace(CONFIG, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     with pytest.raises(InputError, match=r"task\.dropout=0\.1"):
-        similarity.check_training(rows(("a",)), SETTINGS, without)
-    similarity.check_training(rows(("a", "b")), SETTINGS, without)
-    similarity.check_training(rows(("a",)), dataclasses.replace(SETTINGS, dropout=0.1), without)
+        objectives.check_training(rows(("a",)), SETTINGS, without)
+    objectives.check_training(rows(("a", "b")), SETTINGS, without)
+    objectives.check_training(rows(("a",)), dataclasses.replace(SETTINGS, dropout=0.1), without)
 
 
 def test_dropout_of_the_training():
@@ -253,7 +254,7 @@ def test_both_passes_of_a_batch_in_parts_drop_out_the_same():
     """Of a batch in two parts the gradient is that of one pass with the dropout of each part."""
     model = task_type_of(SIMILARITY).create_model(CONFIG, SIMILARITY, dataclasses.replace(SETTINGS, dropout=0.3), 1)
     model.build()
-    arrays = similarity.features(rows(("a", "b"), ("c", "d"), ("e", "f"), ("g", "h")), SIMILARITY, SETTINGS, TOKENIZER)
+    arrays = task_features(rows(("a", "b"), ("c", "d"), ("e", "f"), ("g", "h")), SIMILARITY, SETTINGS, TOKENIZER)
     config = dataclasses.replace(RUN, train_batch_size=4, clip_norm=1e9, gradient_accumulation_steps=2, seed=3)
     (phase,) = phases_of(config, SecondPhase(), [ArrayExamples(arrays.arrays, arrays.arrays)])
     batch, variables, vectors = next(phase.train_batches(0, 3)), model.trainable_variables, []
@@ -262,12 +263,12 @@ def test_both_passes_of_a_batch_in_parts_drop_out_the_same():
             with keras.StatelessScope(RandomStates(model).of(tf.constant(part, tf.int64))):
                 of_part = {name: values[2 * part : 2 * part + 2] for name, values in batch.items()}
                 vectors.append(model(of_part, training=True))
-        sums = similarity.objective.example_sums(tf.concat(vectors, 0), batch)
+        sums = objectives.vector_objective.example_sums(tf.concat(vectors, 0), batch)
         loss = tf.reduce_mean(sums["nll"])
     expected = tape.gradient(loss, [variable.value for variable in variables])
     before, descent = [variable.numpy() for variable in variables], Descent(1.0)
     descent.build(variables)
-    steps = open_devices(config).train_steps(model, descent, similarity.objective, config)
+    steps = open_devices(config).train_steps(model, descent, objectives.vector_objective, config)
     steps(steps.feed(phase, 0), 1)
     for old, variable, gradient in zip(before, variables, expected, strict=True):
         gradient = tf.convert_to_tensor(gradient).numpy()
@@ -276,8 +277,8 @@ def test_both_passes_of_a_batch_in_parts_drop_out_the_same():
 
 def test_the_last_batch_has_no_copies_as_negatives():
     """Held-out rows that fill up a batch have weight 0: 3 rows in batches of 2 give the loss of 2 and of 1."""
-    arrays = similarity.features(rows(("a", "b"), ("c", "d"), ("e", "f")), SIMILARITY, SETTINGS, TOKENIZER).arrays
+    arrays = task_features(rows(("a", "b"), ("c", "d"), ("e", "f")), SIMILARITY, SETTINGS, TOKENIZER).arrays
     *_, last = ArrayExamples(arrays, arrays).eval_batches(2)
     assert last["weights"].tolist() == [1, 0]
     vectors = tf.math.l2_normalize(tf.random.stateless_normal((2, 2, 4), [1, 2]), -1)
-    assert similarity.objective.example_sums(vectors, last)["nll"].numpy().tolist() == [0, 0]
+    assert objectives.vector_objective.example_sums(vectors, last)["nll"].numpy().tolist() == [0, 0]

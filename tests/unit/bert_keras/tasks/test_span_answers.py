@@ -11,9 +11,11 @@ import pytest
 import tensorflow as tf
 
 from bert_keras.models.config import BertConfig
+from bert_keras.tasks.answers import task_answers
+from bert_keras.tasks.features import task_features
+from bert_keras.tasks.objectives import span_objective
 from bert_keras.tasks.rows import TaskRow
 from bert_keras.tasks.settings import TaskSettings
-from bert_keras.tasks.span import task_type
 from bert_keras.tasks.span.answers import n_best_predictions, span_answers
 from bert_keras.tasks.table import task_of
 from bert_keras.tasks.task_types import task_type_of
@@ -33,12 +35,12 @@ ENDS = [[2, 9, 0, 0, 0, 0, 0, 3, 1, 0, 0, 9], [1, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 
 
 
 def answer(task, **settings):
-    features = task_type.features([ROW], task, SETTINGS, TOKENIZER)
+    features = task_features([ROW], task, SETTINGS, TOKENIZER)
     assert features.arrays["input_ids"].shape == (2, 12)
     changed = TaskSettings(**{**vars(SETTINGS), **settings})
     outputs = {"start_logits": np.array(STARTS, "float32"), "end_logits": np.array(ENDS, "float32")}
     (one,) = span_answers(outputs, features, [ROW], task, changed)
-    assert task_type.answers(outputs, features, [ROW], task, changed) == [one.text]
+    assert task_answers(outputs, features, [ROW], task, changed) == [one.text]
     return one
 
 
@@ -69,7 +71,7 @@ def test_no_pair_of_positions_is_no_answer_with_logits_of_zero():
 def test_padding_changes_no_answer():
     """run_squad.py lets the logits of padding take places among the best."""
     rows = [ROW, TaskRow("r", {"question": "who", "context": "dog"})]
-    features = task_type.features(rows, ONE, SETTINGS, TOKENIZER)
+    features = task_features(rows, ONE, SETTINGS, TOKENIZER)
     logits = {name: np.where(features.arrays["input_mask"], 1.0, 9.0) for name in ("start_logits", "end_logits")}
     few = TaskSettings(**{**vars(SETTINGS), "n_best_size": 5})
     assert span_answers(logits, features, rows, ONE, few)[1].text == "dog"
@@ -118,7 +120,7 @@ def test_n_best_lists_and_null_odds_equal_a_slow_reference(task):
     rows = [row for row in rows if "  " not in row.inputs["context"] and "\n" not in row.inputs["context"]]
     rows = rows[:: len(rows) // 60][:60]
     settings = TaskSettings(max_seq_length=96, max_query_length=32, doc_stride=40, n_best_size=8, max_answer_length=10)
-    features = task_type.features(rows, task, settings, tokenizer)
+    features = task_features(rows, task, settings, tokenizer)
     rng = np.random.default_rng(0)
     shape = features.arrays["input_ids"].shape
     starts, ends = (rng.integers(-8, 8, shape).astype("float32") / 4 for _ in range(2))
@@ -150,7 +152,7 @@ def test_texts_by_offsets_and_by_get_final_text(cased, random_differ, beyond_spa
     name = f"vocab/bert-base-{'cased' if cased else 'uncased'}-vocab.txt"
     tokenizer = BertTokenizer.from_file(str(Path(os.environ["BERT_DATA_DIR"], name)), lower_case=not cased)
     rows = squad_rows("1.1")
-    features = task_type.features(rows, ONE, TaskSettings(max_seq_length=384), tokenizer)
+    features = task_features(rows, ONE, TaskSettings(max_seq_length=384), tokenizer)
     windows, first = features.windows, np.searchsorted(features.row_of, np.arange(len(rows)))
     held = np.flatnonzero(features.arrays["start_positions"])
     held = held[np.unique(features.row_of[held], return_index=True)[1]]  # a window of each row
@@ -201,11 +203,11 @@ def test_the_objective_by_hand():
         for name in ("start", "end")
     ]
     expected = (np.mean(nll, axis=0) * batch["weights"]).sum() / 3
-    sums = {name: float(tf.reduce_sum(value)) for name, value in task_type.example_sums(outputs, batch).items()}
-    assert tuple(sums) == tuple(sorted(task_type.SUMS, key=list(sums).index)) and sums["weight"] == 3
-    loss = task_type.objective.loss(sums, task_type.objective.totals(batch))
+    sums = {name: float(tf.reduce_sum(value)) for name, value in span_objective.example_sums(outputs, batch).items()}
+    assert tuple(sums) == tuple(sorted(span_objective.sums, key=list(sums).index)) and sums["weight"] == 3
+    loss = span_objective.loss(sums, span_objective.totals(batch))
     np.testing.assert_allclose(loss, expected, rtol=1e-6)
-    metrics = task_type.objective.metrics(sums)
+    metrics = span_objective.metrics(sums)
     assert list(metrics) == ["loss", "start_accuracy", "end_accuracy"] and metrics["end_accuracy"] == 1
     np.testing.assert_allclose(metrics["loss"], expected, rtol=1e-6)
     hits = (outputs["start_logits"].argmax(1) == batch["start_positions"]) @ batch["weights"]
@@ -220,15 +222,15 @@ def test_a_model_learns_where_answers_are():
     config = BertConfig(len(TOKENIZER.vocabulary), 16, 1, 2, 32, 0.0, 0.0, 16)
     model = task_type_of(ONE).create_model(config, ONE, SETTINGS, seed=0)
     model.build()
-    features = task_type.features(rows, ONE, SETTINGS, TOKENIZER)
+    features = task_features(rows, ONE, SETTINGS, TOKENIZER)
     batch = features.arrays
 
     @tf.function
     def step():
         with tf.GradientTape() as tape:
-            sums = task_type.example_sums(model(batch, training=True), batch)
+            sums = span_objective.example_sums(model(batch, training=True), batch)
             sums = {name: tf.reduce_sum(value) for name, value in sums.items()}
-            loss = task_type.objective.loss(sums, task_type.objective.totals(batch))
+            loss = span_objective.loss(sums, span_objective.totals(batch))
         variables = [weight.value for weight in model.trainable_weights]
         for variable, gradient in zip(variables, tape.gradient(loss, variables), strict=True):
             variable.assign_sub(0.3 * tf.convert_to_tensor(gradient))
@@ -237,4 +239,4 @@ def test_a_model_learns_where_answers_are():
     loss = [step() for _ in range(40)][-1]
     assert loss < 0.2
     outputs = {name: np.asarray(values) for name, values in model(batch).items()}
-    assert task_type.answers(outputs, features, rows, ONE, SETTINGS) == ["dog", "dog"]
+    assert task_answers(outputs, features, rows, ONE, SETTINGS) == ["dog", "dog"]

@@ -1,5 +1,6 @@
 """Requests that wait for an engine share calls, get the answers that they would get alone, and leave when they end."""
 
+import contextlib
 import json
 import threading
 from collections.abc import Callable, Sequence
@@ -93,7 +94,7 @@ class Busy:
 
 
 def counts(asked: Future[Any]) -> list[int]:
-    return asked.result()["counts"].tolist()
+    return asked.result(PATIENCE)["counts"].tolist()
 
 
 def test_requests_of_about_the_same_length_share_a_call() -> None:
@@ -147,14 +148,13 @@ def test_what_comes_while_a_request_computes_is_computed_after_it() -> None:
     def run(text: bytes) -> Any:
         return scheduler.run(servable.prepare("", {"text": np.array([text], object)}, ["counts"]), RequestContext())
 
-    with ThreadPoolExecutor(2) as clients:
+    with ThreadPoolExecutor(2) as clients, contextlib.closing(scheduler):
         first = clients.submit(run, b"wait")
         assert engine.started.wait(PATIENCE)
         second = clients.submit(run, b"two")
         wait_for(lambda: scheduler.waiting == 1)
         engine.go.set()
         assert counts(first) == counts(second) == [1]
-    scheduler.close()
 
 
 def test_an_error_fails_its_own_request_only() -> None:
