@@ -1,7 +1,5 @@
 """The command line `bert-tfx`. Commands import heavy libraries when they need them."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib.util
 import logging
@@ -11,7 +9,8 @@ import signal
 import sys
 import threading
 import warnings
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from collections.abc import Callable
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -25,9 +24,6 @@ from pipeline.commands.compile import kubeflow as compile_kubeflow
 from pipeline.commands.compile import nodes as compile_nodes
 from pipeline.commands.server import ask, deploy, models, serve
 from pipeline.runs.exit_codes import Exit, storage_trouble
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 app = typer.Typer(
     help="One TFX pipeline from raw text to a served BERT.",
@@ -101,7 +97,7 @@ def _widen_piped_help() -> None:
         os.environ.setdefault("TERMINAL_WIDTH", str(PIPED_HELP_COLUMNS))
 
 
-def _unraisable(unraisable: sys.UnraisableHookArgs) -> None:
+def _unraisable(unraisable: "sys.UnraisableHookArgs") -> None:
     """Suppress TensorFlow's errors during interpreter shutdown."""
     if "AtomicFunction.__del__" not in repr(unraisable.object):
         sys.__unraisablehook__(unraisable)

@@ -1,7 +1,5 @@
 """A client of Airflow's REST API, for the demo and its tests: the commands of Airflow take seconds of a core each."""
 
-from __future__ import annotations
-
 import http
 import json
 import time

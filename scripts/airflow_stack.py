@@ -5,8 +5,6 @@ The databases are Debian's packages (installed by `scripts/airflow.sh`), Airflow
 Airflow's pages are new at each start and only in files of mode 0600 and in the environment of what is started here.
 """
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import glob

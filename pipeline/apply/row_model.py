@@ -1,7 +1,5 @@
 """Answers of a signature row by row, as the embedded server gives them, without a server."""
 
-from __future__ import annotations
-
 import glob
 import tempfile
 from collections.abc import Mapping, Sequence

@@ -8,8 +8,6 @@ The output folder:
     work.part/                     of a running or killed command: job.json, counts of finished ranges
 """
 
-from __future__ import annotations
-
 import glob
 import json
 import time

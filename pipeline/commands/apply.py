@@ -1,7 +1,5 @@
 """`bert-tfx apply`: a model over whole files."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

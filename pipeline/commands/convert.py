@@ -1,7 +1,5 @@
 """`bert-tfx convert`: converts a BERT or a relative, pre-trained or fine-tuned, between file formats."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import os
@@ -119,7 +117,7 @@ def _numbers(layers: str) -> list[int]:
         raise InputError(f"--layers {layers}: takes numbers with commas, such as 1,3,5") from None
 
 
-def _write_onnx(folder: ModelFolder, target: str, calibration: str | None) -> Written:
+def _write_onnx(folder: "ModelFolder", target: str, calibration: str | None) -> "Written":
     try:
         from bert_keras.convert.onnx.folder import write_onnx
     except ImportError as error:
@@ -129,7 +127,7 @@ def _write_onnx(folder: ModelFolder, target: str, calibration: str | None) -> Wr
     return write_onnx(folder, target, "int8", _rows(calibration, folder))
 
 
-def _rows(path: str, folder: ModelFolder) -> list[dict[str, Any]]:
+def _rows(path: str, folder: "ModelFolder") -> list[dict[str, Any]]:
     """The first rows of a file, with the inputs of the folder's task."""
     from bert_keras.convert.onnx.answers import input_names
     from components.corpus_gen.inputs import list_files

@@ -3,8 +3,6 @@
 It imports nothing that it checks, so it is fast and works where an import fails.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import importlib.metadata
 import importlib.util
@@ -75,7 +73,7 @@ class Machine:
     jax_devices: tuple[str, ...] = ()
 
     @classmethod
-    def here(cls) -> Machine:
+    def here(cls) -> "Machine":
         """This machine, with the disk of the working folder."""
         cpu = dict(re.findall(r"^(model name|flags)\s*: (.*)$", _text("/proc/cpuinfo"), re.MULTILINE))
         limit = _text("/sys/fs/cgroup/memory.max").strip()

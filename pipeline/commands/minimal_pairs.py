@@ -1,7 +1,5 @@
 """`bert-tfx minimal-pairs`: how often a model prefers the grammatical one of two sentences."""
 
-from __future__ import annotations
-
 import os
 import time
 from typing import Annotated, Any, Literal

@@ -1,7 +1,5 @@
 """Options shared by several commands, made from the fields of dataclasses."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import inspect

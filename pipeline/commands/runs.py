@@ -1,7 +1,5 @@
 """The two kinds of run, `pretrain` and `finetune`, their recipes and tasks, and the report of a run."""
 
-from __future__ import annotations
-
 import inspect
 import os
 from typing import Annotated, Any

@@ -1,7 +1,5 @@
 """`bert-tfx score`: official scores of a prediction file, without a model and without TensorFlow."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
@@ -66,7 +64,7 @@ def _some(labels: Sequence[str]) -> str:
     return ", ".join(map(repr, labels[:5])) + ", ..." * (len(labels) > 5)
 
 
-def _labelled_rows(task: Task, gold: str) -> list[TaskRow]:
+def _labelled_rows(task: "Task", gold: str) -> "list[TaskRow]":
     from components.task_example_gen.readers import read_rows
 
     rows = list(read_rows(task, gold, labelled=True))

@@ -1,7 +1,5 @@
 """Commands on plain text: `bert-tfx examples` and `bert-tfx tokenize`."""
 
-from __future__ import annotations
-
 import os
 import sys
 from typing import Annotated

@@ -1,7 +1,5 @@
 """The gate: metrics, and the thresholds that bless or refuse a model."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 

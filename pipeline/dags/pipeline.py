@@ -1,7 +1,5 @@
 """The pipeline of a run: the stages of its workflow, then baseline, evaluation, serving validation and push."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

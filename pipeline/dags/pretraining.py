@@ -1,7 +1,5 @@
 """The stages of pre-training: from text files to a model. Wiring only."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import os

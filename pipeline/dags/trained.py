@@ -1,7 +1,5 @@
 """The end of both pipelines' own stages: a Trainer, and the examples and thresholds that judge it."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The demo's corpus: English docstrings of the installed libraries, read with `ast`, without importing them."""
 
-from __future__ import annotations
-
 import ast
 import hashlib
 import multiprocessing

@@ -3,8 +3,6 @@
 The defaults are the paper's (appendix A.3) and google-research/bert's.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Callable

@@ -3,8 +3,6 @@
 Each has a `tiny` size for a laptop, with the demo's model, steps and rate (`pipeline.recipes.bert.tiny_cpu`).
 """
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Settings of a run as frozen dataclasses, and their changes from the command line."""
 
-from __future__ import annotations
-
 import dataclasses
 import difflib
 import functools

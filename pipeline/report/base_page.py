@@ -1,7 +1,5 @@
 """Sections of every page: verdict, curves, gate, seconds by stage, artifacts, settings."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os
@@ -47,7 +45,7 @@ class Frame:
     fingerprints: dict[str, str] = dataclasses.field(default_factory=dict)
 
 
-def render(template: str, run: Run, summary: Mapping[str, Any], run_dir: str, frame: Frame, **sections: Any) -> str:
+def render(template: str, run: "Run", summary: Mapping[str, Any], run_dir: str, frame: Frame, **sections: Any) -> str:
     """Render the page's HTML from a template that extends `page.html`; `sections` are the variables of its own."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(os.path.join(os.path.dirname(__file__), "templates")),
@@ -80,7 +78,7 @@ def load(directory: str, name: str) -> Any:
         return json.load(file)
 
 
-def baseline_metrics(run: Run) -> dict[str, float] | None:
+def baseline_metrics(run: "Run") -> dict[str, float] | None:
     """Metrics of the baseline model on the held-out data; None without a baseline."""
     if not run.stages[stages.EVALUATOR].inputs.get(stages.BASELINE_MODEL):
         return None
@@ -94,7 +92,7 @@ def percent(share: float, digits: int = 1) -> str:
     return f"{100 * share:.{digits}f}%"
 
 
-def _stages(run: Run) -> list[dict[str, Any]]:
+def _stages(run: "Run") -> list[dict[str, Any]]:
     longest = max((stage.seconds for stage in run.stages.values()), default=0) or 1
     return [
         {"name": s.name, "seconds": s.seconds, "share": s.seconds / longest, "state": s.state.lower()}
@@ -102,7 +100,7 @@ def _stages(run: Run) -> list[dict[str, Any]]:
     ]
 
 
-def _artifacts(run: Run, run_dir: str) -> list[dict[str, Any]]:
+def _artifacts(run: "Run", run_dir: str) -> list[dict[str, Any]]:
     """Every artifact of the run: those that its stages made, then those of earlier runs that they read."""
     rows: dict[int, dict[str, Any]] = {}
     for stage in run.stages.values():

@@ -1,7 +1,5 @@
 """The decisions of both gates as sentences and rows, from `summary.json` and the baseline's metrics."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Report page of a pre-training."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -40,7 +38,7 @@ _ORIGINS = {
 }
 
 
-def render(run: Run, summary: Mapping[str, Any], run_dir: str, baseline: Mapping[str, float] | None) -> str:
+def render(run: "Run", summary: Mapping[str, Any], run_dir: str, baseline: Mapping[str, float] | None) -> str:
     """Render the page's HTML."""
     corpus = load(run.output(stages.CORPUS_GEN, stages.DOCUMENTS).uri, "corpus.json")
     vocabulary = run.output(stages.VOCAB_GEN, stages.VOCABULARY).uri

@@ -1,7 +1,5 @@
 """Formats official scores as the field does: shares in per cent, correlations with three decimals."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 

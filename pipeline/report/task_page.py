@@ -1,7 +1,5 @@
 """Report page of a fine-tuning."""
 
-from __future__ import annotations
-
 import dataclasses
 import errno
 import glob
@@ -45,7 +43,7 @@ SEARCHED = (
 _LOGGED = {"accuracy": "Accuracy", "start_accuracy": "Accuracy of starts", "end_accuracy": "Accuracy of ends"}
 
 
-def render(run: Run, summary: Mapping[str, Any], run_dir: str, baseline: Mapping[str, float] | None) -> str:
+def render(run: "Run", summary: Mapping[str, Any], run_dir: str, baseline: Mapping[str, float] | None) -> str:
     """Render the page's HTML."""
     task = dataclasses.replace(task_of(summary["task"]), labels=tuple(summary["labels"]))
     forms = {name: score_form(task.kind, name) for name in task.metrics}
@@ -153,7 +151,7 @@ def _figures(task: Task, scores: Mapping[str, Mapping[str, float]]) -> dict[str,
     }
 
 
-def _splits(run: Run, summary: Mapping[str, Any]) -> list[tuple[str, int, int, str]]:
+def _splits(run: "Run", summary: Mapping[str, Any]) -> list[tuple[str, int, int, str]]:
     """Name, number of rows, skipped bad rows and source of each split."""
     files: dict[str, Sequence[str]] = json.loads(str(run.stages[stages.TASK_EXAMPLE_GEN].properties["files"]))
     data = summary["recipe"]["data"]

@@ -3,8 +3,6 @@
 Airflow's Python loads this file without TFX and TensorFlow: each task is a command in the pipeline's environment.
 """
 
-from __future__ import annotations
-
 import datetime
 import os
 import signal

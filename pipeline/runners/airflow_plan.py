@@ -4,8 +4,6 @@ Its reader has neither TFX nor TensorFlow. The plan holds no credentials: a pass
 Airflow's connections or from the environment of its workers.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import json
@@ -122,7 +120,7 @@ class AirflowPlan:
             file.write(json.dumps(dataclasses.asdict(self), indent=2) + "\n")
 
     @classmethod
-    def read(cls, path: Path) -> AirflowPlan:
+    def read(cls, path: Path) -> "AirflowPlan":
         """Read a plan; ValueError if another version of this program wrote it."""
         fields = json.loads(path.read_text())
         try:

@@ -4,8 +4,6 @@ Every step is an ordinary container, including the Resolver, so an open-source b
 compiled file holds only paths, arguments and resources; the code is in the containers' image.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import inspect
 import re

@@ -1,7 +1,5 @@
 """Runs the nodes of a pipeline one after another in this process, with Beam's in-process runner."""
 
-from __future__ import annotations
-
 import contextlib
 import datetime
 import logging

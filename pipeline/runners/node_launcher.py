@@ -5,8 +5,6 @@ as the first, with the first's inputs; a successful node never runs again. Here 
 is marked as failed and its outputs are removed; the next attempt is a new execution.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 from typing import Any

@@ -5,8 +5,6 @@ another in one process; Airflow and Kubeflow start a process for each (docs/orch
 it reads inputs, cache and outputs from ML Metadata.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import logging
 import os

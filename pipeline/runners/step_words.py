@@ -1,7 +1,5 @@
 """The words of the steps' commands, for every orchestrator. Imports nothing: Airflow's Python has no typer."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Records of a run in ML Metadata: its stages, with their inputs, outputs and notices."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 

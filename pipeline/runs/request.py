@@ -1,7 +1,5 @@
 """What a user asks for: the options of `pretrain`, of `finetune` and of the commands that compile either."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Resolves a request once: the recipe with its settings, the files with their fingerprints, the initial model."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import hashlib

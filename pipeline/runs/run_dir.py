@@ -16,8 +16,6 @@ pipeline.log      messages of the libraries
 summary.json, report.html
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

@@ -4,8 +4,6 @@ Without the file the newest version is served, and a newer one as soon as it is 
 (`serving.models.config` has an example); a request without label and version goes to the newest of them.
 """
 
-from __future__ import annotations
-
 import os
 
 from google.protobuf import text_format

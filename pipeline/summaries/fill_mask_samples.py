@@ -1,7 +1,5 @@
 """Sample predictions: words of held-out sentences, masked and predicted by the exported model."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Iterator

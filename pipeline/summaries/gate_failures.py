@@ -1,7 +1,5 @@
 """Sentences for the missed thresholds in `summary.json` (`components.evaluator.gate_failures`), and advice."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Figures of a pre-training, for `summary.json` and the screen."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import os

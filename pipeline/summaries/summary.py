@@ -1,7 +1,5 @@
 """Summary of a run: `summary.json`, and one screen."""
 
-from __future__ import annotations
-
 import dataclasses
 import importlib.metadata
 import os

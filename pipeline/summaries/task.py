@@ -1,7 +1,5 @@
 """Figures of a fine-tuning, for `summary.json` and the screen."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import os

@@ -1,7 +1,5 @@
 """`bert-tfx compile airflow`: compiles a pipeline to an Airflow DAG."""
 
-from __future__ import annotations
-
 import os
 import sys
 import typing

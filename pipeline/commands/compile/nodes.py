@@ -1,7 +1,5 @@
 """Commands for orchestrators: `bert-tfx compile nodes`, `bert-tfx run-node` for each node, `bert-tfx finish`."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os

@@ -1,7 +1,5 @@
 """Queries to a served model: `fill-mask` and `encode` of a pre-trained one, `predict` of a fine-tuned one."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import json
@@ -41,7 +39,7 @@ class ServerOptions:
     tls_key: Annotated[str | None, typer.Option(metavar=_FILE, help="The client's key (PEM).")] = None
     token_file: Annotated[str | None, typer.Option(metavar=_FILE, help="Bearer tokens; the first is sent.")] = None
 
-    def client(self) -> Client:
+    def client(self) -> "Client":
         """A client with these options.
 
         ClientError: a file is missing, or the token would be sent in the clear. SettingsError: a bad token file.
@@ -142,7 +140,7 @@ def print_masks(texts: list[str], answers: list) -> None:
                 typer.echo(f"  {f'[MASK] {number}: ' if len(masks) > 1 else ''}{token:<20} {score:7.2%}")
 
 
-def print_answers(answers: Mapping[str, np.ndarray]) -> None:
+def print_answers(answers: "Mapping[str, np.ndarray]") -> None:
     """Print a JSON line per row of a served model's outputs."""
     for row in zip(*answers.values(), strict=True):
         named = {name: _plain(value) for name, value in zip(answers, row, strict=True)}
@@ -172,7 +170,7 @@ def _rows(texts: list[str], inputs: tuple[str, ...], takes: str) -> Iterator[lis
         yield fields
 
 
-def _plain(value: np.ndarray | Any) -> Any:
+def _plain(value: "np.ndarray | Any") -> Any:
     if hasattr(value, "tolist"):
         value = value.tolist()
     if isinstance(value, list):

@@ -1,7 +1,5 @@
 """`bert-tfx deploy`: files for serving pushed models with a production server."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Annotated, Any

@@ -1,7 +1,5 @@
 """`bert-tfx models`: pushed versions, their lineage, and the versions being served."""
 
-from __future__ import annotations
-
 import json
 import os
 from typing import Annotated, Any, Literal

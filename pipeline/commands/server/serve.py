@@ -1,7 +1,5 @@
 """`bert-tfx serve`: the embedded server."""
 
-from __future__ import annotations
-
 import os
 from typing import Annotated
 

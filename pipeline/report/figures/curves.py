@@ -1,7 +1,5 @@
 """Curves of the training log: SVG inside the page, coloured by the page's CSS variables."""
 
-from __future__ import annotations
-
 import dataclasses
 import io
 import json

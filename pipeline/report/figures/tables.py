@@ -1,7 +1,5 @@
 """Tables of the report: metrics of slices, confused labels, a hyper-parameter search, restarts."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections import Counter

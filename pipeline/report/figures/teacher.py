@@ -1,7 +1,5 @@
 """A student beside its teacher: what it loses, and what it saves."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Held-out rows that a model answered wrongly: the input, the correct answer and the model's."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 from collections.abc import Callable, Mapping, Sequence
