@@ -54,8 +54,6 @@ def _options(
     os.environ["KERAS_BACKEND"] = backend
 
 
-# Width of help that goes to a file or another program, so that names of options are not cut.
-PIPED_HELP_COLUMNS = 120
 # Panels of --help, in this order.
 _MAIN, _STEPS, _SERVING, _ORCHESTRATION = (
     "From text to a served model",
@@ -82,33 +80,22 @@ app.add_typer(deploy.app, name="deploy", rich_help_panel=_SERVING)
 app.add_typer(compile_nodes.compile_app, name="compile", rich_help_panel=_ORCHESTRATION)
 
 
-def _quiet() -> None:
-    """Silence the libraries on the terminal, before they are imported; a run's log has their messages."""
+def _prepare_terminal() -> None:
+    """Silence the libraries before they are imported (a run's log has their messages); widen help without a terminal."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     warnings.filterwarnings("ignore")
     logging.getLogger().addHandler(logging.NullHandler())
     sys.unraisablehook = _unraisable
-
-
-def _widen_piped_help() -> None:
-    """Widen help without a terminal, where typer assumes 80 columns and cuts the names of long options."""
+    # Typer would assume 80 columns, and cut the names of long options.
     if not (sys.stdout.isatty() and sys.stderr.isatty()):
-        os.environ.setdefault("TERMINAL_WIDTH", str(PIPED_HELP_COLUMNS))
+        os.environ.setdefault("TERMINAL_WIDTH", "120")
 
 
 def _unraisable(unraisable: "sys.UnraisableHookArgs") -> None:
     """Suppress TensorFlow's errors during interpreter shutdown."""
     if "AtomicFunction.__del__" not in repr(unraisable.object):
         sys.__unraisablehook__(unraisable)
-
-
-def _split_beam_args(words: list[str]) -> tuple[list[str], list[str]]:
-    """Split off the words after `--`, for commands that pass them to Beam."""
-    if words[:1] not in (["apply"], ["examples"], ["pretrain"], ["compile"]) or "--" not in words:
-        return words, []
-    end = words.index("--")
-    return words[:end], words[end + 1 :]
 
 
 def _code_of_serving(error: Exception) -> Exit | None:
@@ -159,12 +146,13 @@ def _end() -> NoReturn:
 
 # Their arguments are texts; a server replaces invalid bytes in them.
 _OF_TEXTS = ("fill-mask", "encode", "predict")
+# They pass the words after `--` to Beam.
+_ON_BEAM = ("apply", "examples", "pretrain", "compile")
 
 
 def main(application: typer.Typer = app) -> None:
     """Run a command. Errors that the user can fix are one line on standard error; a defect is a traceback."""
-    _quiet()
-    _widen_piped_help()
+    _prepare_terminal()
     code: int = Exit.FAILED
     message = ""
     ctrl_c.clear()
@@ -172,9 +160,11 @@ def main(application: typer.Typer = app) -> None:
         for word in map(os.fsencode, sys.argv[1:]):
             if sys.argv[1] not in _OF_TEXTS and word != word.decode("utf-8", "replace").encode():
                 raise InputError(f"{word!r} is not UTF-8; rename the file, or write the argument in UTF-8")
-        words, beam_args = _split_beam_args(sys.argv[1:])
+        words, end = sys.argv[1:], len(sys.argv)
+        if words and words[0] in _ON_BEAM and "--" in words:
+            end = words.index("--")
         with answered(_answer_ctrl_c):
-            application(args=words, obj=beam_args)
+            application(args=words[:end], obj=words[end + 1 :])
     except InputError as error:
         # Remove Beam's name of the transform.
         code, message = Exit.BAD_INPUT, re.sub(r" \[while running '.*'\]$", "", str(error))

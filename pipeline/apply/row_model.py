@@ -24,13 +24,7 @@ from serving.scheduling.row_load import budget_of, is_varying, marker, row_width
 _BUDGET = budget_of(2048)._replace(masks=budget_of(32).masks)
 # Upper bound of the outputs of one call, such as the vectors of all tokens.
 _ANSWER_BYTES = 64 << 20
-
-
 _Arrays = dict[str, np.ndarray]
-
-
-class _InvalidRows(ValueError):
-    """At least one row cannot be an input."""
 
 
 def find_model(model: str, engine: str) -> str:
@@ -93,15 +87,17 @@ class RowModel:
         """
         results: list[dict[str, Any] | str] = [""] * len(rows)
         try:
-            self._answer(np.arange(len(rows)), self._inputs(rows), results)
+            together: _Arrays | None = self._inputs(rows)
+        except ServingError:
+            together = None
+        if together is not None:
+            self._answer(np.arange(len(rows)), together, results)
             return results
-        except _InvalidRows:
-            pass
         alike: dict[tuple, list[tuple[int, _Arrays]]] = {}
         for number, row in enumerate(rows):
             try:
                 arrays = self._inputs([row])
-            except _InvalidRows as error:
+            except ServingError as error:
                 results[number] = str(error)
                 continue
             # All rows of a request need the same number of choices.
@@ -113,10 +109,7 @@ class RowModel:
         return results
 
     def _inputs(self, rows: Sequence[Mapping[str, Any]]) -> _Arrays:
-        try:
-            return request_inputs({ROWS: rows}, self._signature, LimitSettings())
-        except ServingError as error:
-            raise _InvalidRows(str(error)) from error
+        return request_inputs({ROWS: rows}, self._signature, LimitSettings())
 
     def _answer(self, numbers: np.ndarray, inputs: _Arrays, results: list[dict[str, Any] | str]) -> None:
         half = len(numbers) // 2

@@ -37,11 +37,10 @@ def apply(
     """
     import json
 
-    from bert_keras.notices import tell
     from pipeline.apply.run import apply as apply_to
     from pipeline.examples.beam_jobs import restart_if_a_worker_dies
 
-    with restart_if_a_worker_dies(tell):
+    with restart_if_a_worker_dies():
         figures = apply_to(
             model,
             files,
@@ -51,6 +50,5 @@ def apply(
             columns=column or [],
             keep=keep or [],
             beam_args=context.obj or [],
-            tell=tell,
         )
     typer.echo(json.dumps(figures))

@@ -84,7 +84,11 @@ def convert(
         )
     folder = as_task(folder, task) if task else folder
     if layers:
-        folder = with_layers(folder, _numbers(layers))
+        try:
+            numbers = [int(number) for number in layers.split(",")]
+        except ValueError:
+            raise InputError(f"--layers {layers}: takes numbers with commas, such as 1,3,5") from None
+        folder = with_layers(folder, numbers)
     said = folder.embedding
     normalized = said.normalize if normalize is None else normalize
     embedding = dataclasses.replace(said, pooling=pooling or said.pooling, normalize=normalized)
@@ -110,21 +114,12 @@ def convert(
     typer.echo("; ".join([f"{target}: {shape}", *notes, *folder.remarks, *written.remarks]))
 
 
-def _numbers(layers: str) -> list[int]:
-    try:
-        return [int(number) for number in layers.split(",")]
-    except ValueError:
-        raise InputError(f"--layers {layers}: takes numbers with commas, such as 1,3,5") from None
-
-
 def _write_onnx(folder: "ModelFolder", target: str, calibration: str | None) -> "Written":
     try:
         from bert_keras.convert.onnx.folder import write_onnx
     except ImportError as error:
         raise InputError(f"--to onnx needs the packages of the extra `onnx` ({error}): make setup") from error
-    if calibration is None:
-        return write_onnx(folder, target, "none")
-    return write_onnx(folder, target, "int8", _rows(calibration, folder))
+    return write_onnx(folder, target, *(("int8", _rows(calibration, folder)) if calibration else ("none",)))
 
 
 def _rows(path: str, folder: "ModelFolder") -> list[dict[str, Any]]:

@@ -35,13 +35,12 @@ def examples(
     import json
 
     from bert_keras.models.config import BertConfig
-    from bert_keras.notices import tell
     from pipeline.examples.beam_jobs import restart_if_a_worker_dies
     from pipeline.examples.generate import ExampleJob, generate
     from pipeline.recipes.settings import with_settings
 
     job = with_settings(ExampleJob(), settings or [])
-    with restart_if_a_worker_dies(tell):
+    with restart_if_a_worker_dies():
         figures = generate(
             [*corpus, *(more or [])],
             output,
@@ -49,7 +48,6 @@ def examples(
             vocab_file=vocab,
             vocab_size=vocab_size or BertConfig.vocab_size,
             beam_args=context.obj or [],
-            tell=tell,
         )
     typer.echo(json.dumps(figures))
 

@@ -76,7 +76,13 @@ def run_node(
     """
     from pipeline.runners import run_steps
 
-    _log_to_standard_error()
+    # A line a message; messages of several lines, which are TFX's protocol buffers, are dropped.
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    handler.addFilter(lambda record: record.levelno > logging.INFO or "\n" not in record.getMessage().strip())
+    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+    logging.getLogger("apache_beam").setLevel(logging.WARNING)
+    logging.getLogger("absl").setLevel(logging.INFO)  # TFX's logger, which has its own level
     run_steps.run_node(os.path.abspath(run_dir), run_id, node, again)
 
 
@@ -108,16 +114,3 @@ def _texts(option: str, text: str) -> list[str]:
     if not isinstance(texts, list) or not all(isinstance(item, str) for item in texts):
         raise InputError(f"""{option} {text}: must be a list of texts, as '["a", "b"]'""")
     return texts
-
-
-def _log_to_standard_error() -> None:
-    """Log one line per message; multi-line messages of TFX, which are protocol buffers, are dropped."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    handler.addFilter(lambda record: record.levelno > logging.INFO or "\n" not in record.getMessage().strip())
-    root = logging.getLogger()
-    root.handlers[:] = [handler]
-    root.setLevel(logging.INFO)
-    logging.getLogger("apache_beam").setLevel(logging.WARNING)
-    # TFX's logger, which has its own level.
-    logging.getLogger("absl").setLevel(logging.INFO)

@@ -4,7 +4,7 @@ import dataclasses
 import itertools
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
@@ -13,8 +13,6 @@ from bert_keras.errors import InputError
 from pipeline.commands.options import with_options
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from serving.client import Client
 
 _FILE = "FILE"
@@ -129,7 +127,10 @@ def predict(
                 columns_by_input = dict(zip(inputs, map(list, columns), strict=False))
                 if "choices" in inputs:
                     columns_by_input["choices"] = [list(choices) for choices in zip(*columns[1:], strict=True)]
-                print_answers(client.predict(columns_by_input))
+                answers = client.predict(columns_by_input)
+                for row in zip(*answers.values(), strict=True):
+                    named = {name: _plain(value) for name, value in zip(answers, row, strict=True)}
+                    typer.echo(json.dumps(named, ensure_ascii=False))
 
 
 def print_masks(texts: list[str], answers: list) -> None:
@@ -138,13 +139,6 @@ def print_masks(texts: list[str], answers: list) -> None:
         for number, candidates in enumerate(masks, 1):
             for token, score in candidates:
                 typer.echo(f"  {f'[MASK] {number}: ' if len(masks) > 1 else ''}{token:<20} {score:7.2%}")
-
-
-def print_answers(answers: "Mapping[str, np.ndarray]") -> None:
-    """Print a JSON line per row of a served model's outputs."""
-    for row in zip(*answers.values(), strict=True):
-        named = {name: _plain(value) for name, value in zip(answers, row, strict=True)}
-        typer.echo(json.dumps(named, ensure_ascii=False))
 
 
 def _line_texts(words: list[str]) -> Iterable[str]:
@@ -170,7 +164,7 @@ def _rows(texts: list[str], inputs: tuple[str, ...], takes: str) -> Iterator[lis
         yield fields
 
 
-def _plain(value: "np.ndarray | Any") -> Any:
+def _plain(value: Any) -> Any:
     if hasattr(value, "tolist"):
         value = value.tolist()
     if isinstance(value, list):

@@ -46,7 +46,7 @@ def promote(
 
     `latest` removes the labels: the newest version is served. If the folder is moved, promote again.
     """
-    from pipeline.runs.served_versions import CANARY, STABLE, read_labels, write_labels
+    from pipeline.runs.served_versions import CANARY, STABLE, pushed_versions, read_labels, write_labels
 
     folder = _folder(run_dir, model_dir)
     if version == LATEST:
@@ -55,8 +55,11 @@ def promote(
         write_labels(folder, {})
         typer.echo("serving the newest version, and each newer one as soon as it is pushed")
         return
-    number = _pushed(folder, version)
-    labels = read_labels(folder)
+    versions, labels = pushed_versions(folder), read_labels(folder)
+    if not version.isdecimal() or int(version) not in versions:
+        there = ", ".join(map(str, versions)) or "none"
+        raise InputError(f"{version}: no such version in {folder}; there are {there}")
+    number = int(version)
     if as_label == CANARY and labels.get(STABLE) in (None, number):
         raise InputError(
             f"version {number} cannot be the canary beside itself: promote another version to {STABLE} first"
@@ -74,16 +77,6 @@ def _folder(run_dir: str, model_dir: str | None) -> str:
     if not os.path.isdir(folder):
         raise InputError(f"{folder}: no such folder; bert-tfx pretrain pushes a model there")
     return folder
-
-
-def _pushed(folder: str, version: str) -> int:
-    from pipeline.runs.served_versions import pushed_versions
-
-    versions = pushed_versions(folder)
-    if not version.isdecimal() or int(version) not in versions:
-        there = ", ".join(map(str, versions)) or "none"
-        raise InputError(f"{version}: no such version in {folder}; there are {there}")
-    return int(version)
 
 
 def _lineage_line(folder: str, version: int) -> str:
