@@ -81,7 +81,7 @@ app.add_typer(compile_nodes.compile_app, name="compile", rich_help_panel=_ORCHES
 
 
 def _prepare_terminal() -> None:
-    """Silence the libraries before they are imported (a run's log has their messages); widen help without a terminal."""
+    """Silence the libraries before they are imported (a run's log has their messages); widen help that is piped."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     warnings.filterwarnings("ignore")

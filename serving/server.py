@@ -20,11 +20,11 @@ from serving.api.inference import Inference
 from serving.api.rest_service import rest_app
 from serving.middleware import connections, grpc_calls
 from serving.middleware.health import WATCH_SECONDS, Health
-from serving.middleware.limits import LimitSettings
 from serving.middleware.metrics import Metrics
-from serving.middleware.request_log import AccessLog, LogSettings
+from serving.middleware.request_log import AccessLog
 from serving.middleware.rest_calls import RestCalls
-from serving.middleware.security import SecuritySettings, Tokens, add_port, rest_context
+from serving.middleware.security import Tokens, add_port, check_security, rest_context
+from serving.middleware.settings import LimitSettings, LogSettings, SecuritySettings
 from serving.models.config import ModelConfig
 from serving.models.manager import ModelManager
 from serving.models.store import TENSORFLOW, Engines, ModelStore
@@ -93,7 +93,7 @@ class Server:
         self.host = host
         self._queue = queue
         security, limits = security or SecuritySettings(), limits or LimitSettings()
-        security.check(host)
+        check_security(security, host)
         self.health = Health(self._available)
         tls_context = rest_context(security)
         tokens, administrators = (

@@ -15,7 +15,7 @@ from components.io.shards import make_folder, matching, open_file
 from pipeline.engines import engines
 from serving.api.json_tensors import ROWS, request_inputs, serializable
 from serving.errors import ServingError
-from serving.middleware.limits import LimitSettings
+from serving.middleware.settings import LimitSettings
 from serving.models.servable import SAVED_MODEL_FILE, Servable
 from serving.protos import SavedModel, SignatureDef
 from serving.scheduling.row_load import budget_of, is_varying, marker, row_widths, sizes

@@ -32,13 +32,12 @@ def with_options(
     make: Callable[..., Any] = dict,
     required: Sequence[str] = (),
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Decorate a command: replace `argument` by options, one for each of the `fields` of a dataclass (none: all).
+    """Decorate a command: replace `argument` by options, one for each of the `fields` of a dataclass that have help.
 
-    The fields are annotated with `typer.Option`; those in `required` have no default. `make` makes the argument from
-    the options' values, by name.
+    No `fields`: all. Those in `required` have no default. `make` makes the argument from the options' values, by name.
     """
     hints = typing.get_type_hints(settings, include_extras=True)
-    chosen = [field for field in dataclasses.fields(settings) if not fields or field.name in fields]
+    with_help = [field for field in dataclasses.fields(settings) if hasattr(hints[field.name], "__metadata__")]
     options = [
         inspect.Parameter(
             field.name,
@@ -48,7 +47,8 @@ def with_options(
             else field.default,
             annotation=_for_typer(hints[field.name]),
         )
-        for field in chosen
+        for field in with_help
+        if not fields or field.name in fields
     ]
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:

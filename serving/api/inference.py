@@ -10,7 +10,8 @@ import numpy as np
 from serving.api import classify
 from serving.errors import ServingError
 from serving.middleware import request_log
-from serving.middleware.limits import LimitSettings, check
+from serving.middleware.limits import check
+from serving.middleware.settings import LimitSettings
 from serving.models.manager import ModelManager, Target
 from serving.models.servable import Servable
 from serving.protos import ModelSpec, SignatureDef
@@ -78,7 +79,7 @@ class Inference:
         return servable, self._prepare(servable, signature_name, inputs, context, output_filter, growth)
 
     def on_examples(self, request: Any, target_of: Callable[[ModelSpec], Target], context: RequestContext) -> Any:
-        """Answer one Classify, Regress or MultiInference; errors as in `prepare` and `run`."""
+        """Answer one Classify or Regress; errors as in `prepare` and `run`."""
 
         def get(spec: ModelSpec) -> Servable:
             return self.find(target_of(spec), spec.signature_name)

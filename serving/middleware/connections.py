@@ -27,7 +27,7 @@ from typing import Any
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from serving.errors import SettingsError
-from serving.middleware.limits import LimitSettings
+from serving.middleware.settings import LimitSettings
 
 log = logging.getLogger(__name__)
 

@@ -106,7 +106,7 @@ class GrpcCalls(grpc.ServerInterceptor):
         with recorded(record, self._observers):
             try:
                 message = parse()
-                name = _model_of(message)
+                name = message.model_spec.name if hasattr(message, "model_spec") else ""
                 record.model = name if name in self._names() else ""
                 response = answer(message, context)
             except Exception:
@@ -154,12 +154,6 @@ def _parser(deserialize: Callable[[bytes], Any] | None) -> Callable[[bytes, grpc
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the message is not the protocol buffer of this method")
 
     return parse
-
-
-def _model_of(message: Any) -> str:
-    """Model name of a request; several tasks must have the same model."""
-    specs = [message] if hasattr(message, "model_spec") else getattr(message, "tasks", ())
-    return specs[0].model_spec.name if specs else ""
 
 
 def _overdue(calls: dict[grpc.ServicerContext, float]) -> list[grpc.ServicerContext]:

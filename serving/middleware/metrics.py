@@ -37,7 +37,7 @@ from serving.middleware.request_log import RequestRecord
 
 PATH = "/monitoring/prometheus/metrics"
 _CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-_ON_EXAMPLES = ("Classify", "Regress", "MultiInference")
+_ON_EXAMPLES = ("Classify", "Regress")
 _COUNTED = ("Predict", "Embeddings", *_ON_EXAMPLES)
 # monitoring::Buckets::Exponential(10, 1.8, 33): up to 20 minutes. And (1, 2, 15).
 _MICROSECONDS = [10 * 1.8**power for power in range(32)]

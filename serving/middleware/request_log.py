@@ -28,6 +28,7 @@ import grpc
 import numpy as np
 
 from serving.errors import SettingsError
+from serving.middleware.settings import LogSettings
 from serving.models.servable import DEFAULT_SIGNATURE, Servable
 
 log = logging.getLogger(__name__)
@@ -84,20 +85,6 @@ def recorded(record: RequestRecord, observers: Sequence[Observer]) -> Iterator[N
         record.seconds = record.seconds or time.perf_counter() - began
         for observer in observers:
             observer(record)
-
-
-@dataclass(frozen=True)
-class LogSettings:
-    """Settings of the access log.
-
-    Attributes:
-        access_log: file for one line per request, or "-" for standard error; None disables the log. After the file
-            has been moved (logrotate), a new one is created.
-        log_requests: log the inputs of requests, too; they are texts of users.
-    """
-
-    access_log: str | None = None
-    log_requests: bool = False
 
 
 class AccessLog:

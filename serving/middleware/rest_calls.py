@@ -14,9 +14,10 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from serving.errors import HTTP_STATUS
-from serving.middleware.limits import PIECE_BYTES, LimitSettings
+from serving.middleware.limits import PIECE_BYTES
 from serving.middleware.request_log import Names, Observer, RequestRecord, recorded
 from serving.middleware.security import REFUSAL, Tokens
+from serving.middleware.settings import LimitSettings
 
 HELD = "bert_tfx.held"
 CLOSE = {"Connection": "close"}

@@ -26,13 +26,13 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import grpc
 
 from serving.errors import SettingsError, file_reason
+from serving.middleware.settings import SecuritySettings
 
 log = logging.getLogger(__name__)
 
@@ -44,45 +44,22 @@ REFUSAL = "no valid bearer token: send `authorization: Bearer TOKEN`"
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class SecuritySettings:
-    """Transport and authentication; by default the server listens on loopback only, without TLS.
-
-    Attributes:
-        certificate_file: PEM, the server's certificate and its chain up to the CA; with it, both ports require TLS.
-        key_file: PEM, the key of that certificate, without a pass phrase.
-        client_ca_file: PEM, CAs; a client must present a certificate that one of them signed (mutual TLS).
-        token_file: one bearer token per line, `#` starts a comment; every request must carry one of them.
-        allow_insecure: listen without TLS on an address that is not loopback.
-        admin_token_file: likewise, tokens of administrators, who alone may change the served models
-            (HandleReloadConfigRequest); None: nobody may.
-        admin_base_paths: folders from which administrators may load models, besides those of served models.
-    """
-
-    certificate_file: str | None = None
-    key_file: str | None = None
-    client_ca_file: str | None = None
-    token_file: str | None = None
-    allow_insecure: bool = False
-    admin_token_file: str | None = None
-    admin_base_paths: tuple[str, ...] = ()
-
-    def check(self, host: str) -> None:
-        """SettingsError if `host` requires TLS, or if a file of a set is missing."""
-        if (self.certificate_file is None) != (self.key_file is None):
-            raise SettingsError("TLS needs a certificate and its key: give both files, or neither")
-        if self.client_ca_file is not None and self.certificate_file is None:
-            raise SettingsError("client certificates require TLS: also give the server's certificate and key")
-        if self.admin_base_paths and self.admin_token_file is None:
-            raise SettingsError("--admin-base-path requires --admin-token-file")
-        files = [file for file in (self.token_file, self.admin_token_file) if file]
-        if len(files) == 2 and set.intersection(*(set(read_tokens(file)) for file in files)):
-            raise SettingsError(f"{self.admin_token_file} and {self.token_file} share a token: use different tokens")
-        if self.certificate_file is None and not self.allow_insecure and not is_loopback(host):
-            raise SettingsError(
-                f"refused to listen on {host} without TLS: texts and tokens would be sent unencrypted;"
-                " give a certificate and its key, or allow it explicitly (--allow-insecure)"
-            )
+def check_security(settings: SecuritySettings, host: str) -> None:
+    """SettingsError if `host` requires TLS, or if a file of a set is missing."""
+    if (settings.certificate_file is None) != (settings.key_file is None):
+        raise SettingsError("TLS needs a certificate and its key: give both files, or neither")
+    if settings.client_ca_file is not None and settings.certificate_file is None:
+        raise SettingsError("client certificates require TLS: also give the server's certificate and key")
+    if settings.admin_base_paths and settings.admin_token_file is None:
+        raise SettingsError("--admin-base-path requires --admin-token-file")
+    files = [file for file in (settings.token_file, settings.admin_token_file) if file]
+    if len(files) == 2 and set.intersection(*(set(read_tokens(file)) for file in files)):
+        raise SettingsError(f"{files[1]} and {files[0]} share a token: use different tokens")
+    if settings.certificate_file is None and not settings.allow_insecure and not is_loopback(host):
+        raise SettingsError(
+            f"refused to listen on {host} without TLS: texts and tokens would be sent unencrypted;"
+            " give a certificate and its key, or allow it explicitly (--allow-insecure)"
+        )
 
 
 def is_loopback(host: str) -> bool:
