@@ -3,8 +3,8 @@
 import dataclasses
 import json
 import os
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import jinja2
 
@@ -12,14 +12,11 @@ from pipeline import stages
 from pipeline.report import gate
 from pipeline.report.figures.curves import Picture
 from pipeline.report.figures.tables import SliceTable
+from pipeline.runs.lineage import Run
 from pipeline.runs.run_dir import model_name
 
-if TYPE_CHECKING:
-    from pipeline.runs.lineage import Run
 
-
-@dataclasses.dataclass(frozen=True)
-class Evaluations:
+class Evaluations(NamedTuple):
     """The held-out evaluations of a training as a table; the first column is the step."""
 
     caption: str
@@ -45,7 +42,7 @@ class Frame:
     fingerprints: dict[str, str] = dataclasses.field(default_factory=dict)
 
 
-def render(template: str, run: "Run", summary: Mapping[str, Any], run_dir: str, frame: Frame, **sections: Any) -> str:
+def render(template: str, run: Run, summary: Mapping[str, Any], run_dir: str, frame: Frame, **sections: Any) -> str:
     """Render the page's HTML from a template that extends `page.html`; `sections` are the variables of its own."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(os.path.join(os.path.dirname(__file__), "templates")),
@@ -54,12 +51,8 @@ def render(template: str, run: "Run", summary: Mapping[str, Any], run_dir: str, 
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {
-        "count": lambda n: f"{n:,}",
-        "percent": percent,
-        "seconds": _seconds,
-        "megabytes": _megabytes,
-    }
+    environment.filters |= {"count": "{:,}".format, "percent": percent, "seconds": _seconds}
+    environment.filters["megabytes"] = lambda size: f"{size / 1e6:,.2f} MB"
     return environment.get_template(template).render(
         summary=summary,
         frame=frame,
@@ -78,7 +71,7 @@ def load(directory: str, name: str) -> Any:
         return json.load(file)
 
 
-def baseline_metrics(run: "Run") -> dict[str, float] | None:
+def baseline_metrics(run: Run) -> dict[str, float] | None:
     """Metrics of the baseline model on the held-out data; None without a baseline."""
     if not run.stages[stages.EVALUATOR].inputs.get(stages.BASELINE_MODEL):
         return None
@@ -92,7 +85,7 @@ def percent(share: float, digits: int = 1) -> str:
     return f"{100 * share:.{digits}f}%"
 
 
-def _stages(run: "Run") -> list[dict[str, Any]]:
+def _stages(run: Run) -> list[dict[str, Any]]:
     longest = max((stage.seconds for stage in run.stages.values()), default=0) or 1
     return [
         {"name": s.name, "seconds": s.seconds, "share": s.seconds / longest, "state": s.state.lower()}
@@ -100,7 +93,7 @@ def _stages(run: "Run") -> list[dict[str, Any]]:
     ]
 
 
-def _artifacts(run: "Run", run_dir: str) -> list[dict[str, Any]]:
+def _artifacts(run: Run, run_dir: str) -> list[dict[str, Any]]:
     """Every artifact of the run: those that its stages made, then those of earlier runs that they read."""
     rows: dict[int, dict[str, Any]] = {}
     for stage in run.stages.values():
@@ -129,12 +122,8 @@ def _flat(recipe: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
         if isinstance(value, Mapping):
             rows += _flat(value, f"{prefix}{name}.")
         else:
-            rows.append((prefix + name, _listed(value) if isinstance(value, Sequence) else value))
+            rows.append((prefix + name, ",".join(map(str, value)) if isinstance(value, list) else value))
     return rows
-
-
-def _listed(value: Sequence[Any]) -> str:
-    return value if isinstance(value, str) else ",".join(map(str, value))
 
 
 def _seconds(seconds: float) -> str:
@@ -142,7 +131,3 @@ def _seconds(seconds: float) -> str:
     if seconds < 60:
         return f"{seconds:.2f} s" if seconds < 1 else f"{seconds:.1f} s"
     return f"{int(seconds + 0.5) // 60} min {int(seconds + 0.5) % 60:02d} s"
-
-
-def _megabytes(size: int) -> str:
-    return f"{size / 1e6:,.2f} MB"

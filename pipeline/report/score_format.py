@@ -1,7 +1,7 @@
 """Formats official scores as the field does: shares in per cent, correlations with three decimals."""
 
-import dataclasses
 import math
+from typing import NamedTuple
 
 _TITLES = {
     "accuracy": "Accuracy",
@@ -36,7 +36,7 @@ _NOTES = {
     (
         "ranking",
         "mrr@10",
-    ): "of the queries of {rows} held-out rows: the mean of 1 / place of the first relevant passage.",
+    ): "of the queries of {rows} held-out rows: mean of 1 / place of the first relevant passage.",
     ("ranking", "ndcg@10"): "of the queries of {rows} held-out rows: the gain of the ten best, of the best order's.",
     ("multiple_choice", "accuracy"): "of {rows} held-out rows are answered with the right choice.",
     ("span", "f1"): "of the words of right and given answers to {rows} held-out questions, on average.",
@@ -54,8 +54,7 @@ _NOTES = {
 }
 
 
-@dataclasses.dataclass(frozen=True)
-class ScoreForm:
+class ScoreForm(NamedTuple):
     """Format of a score; `scale` is the factor to per cent, None for a correlation; the note has {rows}."""
 
     title: str
@@ -90,8 +89,7 @@ class ScoreForm:
 
 def score_form(kind: str, name: str) -> ScoreForm:
     """The format of a task's score by its official name; SQuAD's scores are already in per cent."""
-    title = _TITLES[name]
-    return ScoreForm(title, _scale(kind, name), _NOTES[kind, name])
+    return ScoreForm(_TITLES[name], _scale(kind, name), _NOTES[kind, name])
 
 
 def figure(kind: str, name: str, value: float | None) -> str:

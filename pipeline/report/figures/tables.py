@@ -22,8 +22,7 @@ class Cell:
     share: float
 
 
-@dataclasses.dataclass(frozen=True)
-class Confusion:
+class Confusion(NamedTuple):
     """A confusion matrix, a line a true label with the cells of the predicted ones and the number of rows.
 
     With too many labels it has the most frequent mistakes instead: `pairs` of labels and their number of rows.
@@ -81,8 +80,7 @@ def _cell(column: Column, value: float, interval: Sequence[float] | None) -> str
     return column.number(value) + ends
 
 
-@dataclasses.dataclass(frozen=True)
-class Search:
+class Search(NamedTuple):
     """The best of a search, and its trainings, the best first: batch, learning rate, epochs, score."""
 
     headline: str
@@ -92,7 +90,7 @@ class Search:
 def search_table(search: Mapping[str, Any], form: ScoreForm) -> Search:
     """The table of a search (`bert_keras.finetuning.search`)."""
     trainings, best = search["trainings"], search["best"]
-    ranking = sorted(trainings, key=lambda training: -training["score"] if _has_score(training) else math.inf)
+    ranking = sorted(trainings, key=lambda t: math.inf if t["score"] is None or math.isnan(t["score"]) else -t["score"])
     headline = (
         f"{form.title} {form.number(best['score'])}, the best of {len(trainings)}: batch {best[BATCH]}, "
         f"learning rate {best[RATE]:g}, {epochs(best[EPOCHS])}."
@@ -101,17 +99,12 @@ def search_table(search: Mapping[str, Any], form: ScoreForm) -> Search:
     return Search(headline, rows)
 
 
-def _has_score(training: Mapping[str, Any]) -> bool:
-    return training["score"] is not None and not math.isnan(training["score"])
-
-
 def epochs(number: float) -> str:
     """Format a number of epochs: 3.0 -> 3 epochs."""
     return f"{number:g} epoch{'s' * (number != 1)}"
 
 
-@dataclasses.dataclass(frozen=True)
-class Restarts:
+class Restarts(NamedTuple):
     """Scores by model (a seed, or the ensemble), whether it is chosen; mean and deviation of the main score."""
 
     titles: list[str]
@@ -131,9 +124,7 @@ def restarts(report: Mapping[str, Any], forms: Mapping[str, ScoreForm]) -> Resta
     models = [(f"seed {seed}", seed in chosen, of_seed) for seed, of_seed in scores.items()]
     if report["ensemble"]:
         models.append(("ensemble", True, report["ensemble"]))
-    rows = [
-        (name, taken, [form.number(numbers[key]) for key, form in forms.items()]) for name, taken, numbers in models
-    ]
+    rows = [(name, taken, [f.number(numbers[key]) for key, f in forms.items()]) for name, taken, numbers in models]
     mean, deviation = (math.nan if value is None else value for value in (report["mean"], report["deviation"]))
     spread = "" if math.isnan(deviation) else f" ± {form.difference(deviation).removeprefix('+')}"
     missing = [f"seed {seed}" for seed, of_seed in scores.items() if of_seed[report["metric"]] is None]
