@@ -47,15 +47,9 @@ def apply(
 ) -> dict:
     """Answer all rows of the files; return the figures that the command prints.
 
-    Args:
-        model: folder of a model, or of its versions.
-        engine: as in `pipeline.engines`.
-        patterns: files, folders or globs.
-        columns: INPUT=COLUMN for inputs whose column has another name; several for an input make a list.
-        keep: columns to copy; NAME=COLUMN copies under another name.
-
-    Raises:
-        InputError: unusable model, signature, files or columns; a folder with other answers; no row was answered.
+    `columns` are INPUT=COLUMN for inputs whose column has another name; several for an input make a list. `keep` are
+    columns to copy; NAME=COLUMN copies under another name. InputError: unusable model, signature, files or columns; a
+    folder with other answers; no row was answered.
     """
     output_dir = output_dir.rstrip("/")
     # Beam sets these options when a pipeline is made, but file systems are used before the first one.

@@ -1,7 +1,6 @@
 """The stages of pre-training: from text files to a model. Wiring only."""
 
 import dataclasses
-import hashlib
 import os
 
 from google.protobuf import text_format
@@ -11,7 +10,6 @@ from tfx.dsl.components.base.base_component import BaseComponent
 from tfx.dsl.components.common.importer import Importer
 from tfx.types import channel, standard_artifacts
 
-from bert_keras.files import atomic_write
 from bert_keras.jobs import PretrainJob
 from bert_keras.objectives.table import PARTS
 from bert_keras.training.config import SecondPhase, TrainingConfig
@@ -22,6 +20,7 @@ from components.corpus_gen.settings import ALL_HELD_OUT, NONE_HELD_OUT, CorpusSe
 from components.evaluator.component import ForgettingSettings, PairSettings, TeacherSettings
 from components.example_gate.component import ExampleGate
 from components.example_gate.schema import example_schema
+from components.io.shards import write_by_content
 from components.pretrain_example_gen.component import PretrainExampleGen
 from components.pretrain_example_gen.settings import ExampleSettings
 from components.trainer.component import InitialModel
@@ -137,7 +136,9 @@ def _examples_of_phase(
     """The stages from documents to validated examples of a phase; the first makes them, the last is the data gate."""
     example_gen = PretrainExampleGen(documents, vocabulary, settings)
     statistics_gen = StatisticsGen(examples=example_gen.outputs[stages.EXAMPLES])
-    schema_gen = ImportSchemaGen(schema_file=_write_schema(settings, recipe.model.vocab_size, run_dir))
+    schema = text_format.MessageToString(example_schema(settings.layout, recipe.model.vocab_size)).encode()
+    # Named by its content, so that a changed schema misses the cache.
+    schema_gen = ImportSchemaGen(schema_file=write_by_content(schema_dir(run_dir), "{}.pbtxt", schema))
     validator = ExampleValidator(statistics=statistics_gen.outputs["statistics"], schema=schema_gen.outputs["schema"])
     gate = ExampleGate(validator.outputs["anomalies"], documents, example_gen.outputs[stages.EXAMPLES], recipe.data)
     phase_stages = (example_gen, statistics_gen, schema_gen, validator, gate)
@@ -162,13 +163,3 @@ def _other_examples(
         for phase, settings in sets.items()
     ]
     return [corpus_gen, *examples]
-
-
-def _write_schema(settings: ExampleSettings, vocab_size: int, run_dir: str) -> str:
-    """Write the curated schema to a file named by its content, so that a changed schema misses the cache."""
-    text = text_format.MessageToString(example_schema(settings.layout, vocab_size))
-    path = os.path.join(schema_dir(run_dir), f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.pbtxt")
-    if not os.path.exists(path):
-        with atomic_write(path) as file:
-            file.write(text)
-    return path

@@ -69,10 +69,8 @@ def run_node(run_dir: str, run_id: str, node_id: str, again: bool = False) -> bo
     Once CorpusGen has found no new text (`--init latest`), the other nodes have nothing to do, and are not launched.
     Returns whether later nodes have something to do.
 
-    Raises:
-        InputError: the run is not compiled, or has no such node.
-        StageError: the node's inputs are missing, or ML Metadata cannot be reached.
-        Exception: any error of the node.
+    InputError: the run is not compiled, or has no such node. StageError: the node's inputs are missing, or ML Metadata
+    cannot be reached. Any error of the node is raised, too.
     """
     request = RunSpec.read(run_dir, run_id).request
     ir = _read(run_dir, run_id)
