@@ -152,7 +152,7 @@ def _compile_words(plan: AirflowPlan, context: Any) -> list[str]:
 def _node_command(plan: AirflowPlan, node: str) -> Callable[[Any], list[str]]:
     def words(context: Any) -> list[str]:
         # Of a task that a user has cleared, this attempt and its retries repeat the node, without the cache. Tasks of
-        # Airflow 3 cannot read the states of earlier attempts, but clearing sets `max_tries` to the attempts so far plus
+        # Airflow 3 cannot read the states of earlier attempts, but clearing sets `max_tries` to those so far plus
         # `retries` (`clear_task_instances`).
         task = context["ti"]
         attempts_before = task.max_tries - task.task.retries

@@ -63,14 +63,8 @@ class Inference:
     ) -> tuple[Servable, Job]:
         """The servable that computes all of the answer, and the job, for `run` or `run_in_loop`.
 
-        Args:
-            signature_name: "" means serving_default.
-            read_inputs: reads the request's arrays, in the dtypes of the signature.
-            output_filter: names of the wanted outputs; empty for all.
-            growth: size of the answer as sent, relative to its arrays.
-
-        Raises:
-            ServingError: NOT_FOUND, INVALID_ARGUMENT, RESOURCE_EXHAUSTED, UNAVAILABLE.
+        `read_inputs` reads the request's arrays, in the dtypes of the signature; `growth` is the size of the answer as
+        sent, relative to its arrays. NOT_FOUND, INVALID_ARGUMENT, RESOURCE_EXHAUSTED, UNAVAILABLE.
         """
         self._admission.admit(context)
         # Kept loaded until it has answered, whatever versions are swapped meanwhile.

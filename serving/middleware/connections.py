@@ -53,11 +53,7 @@ def reserve_descriptors(limits: LimitSettings) -> None:
 
 
 class Listener(socket.socket):
-    """Listening socket that closes excess connections at once, even during the TLS handshake.
-
-    Raises:
-        OSError: the port is taken.
-    """
+    """Listens, and closes excess connections at once, even in the TLS handshake; OSError: the port is taken."""
 
     def __init__(self, host: str, port: int, limits: LimitSettings):
         made = socket.create_server((host, port), backlog=1024)

@@ -35,14 +35,10 @@ class GrpcCalls(grpc.ServerInterceptor):
     - Parses messages: INVALID_ARGUMENT for malformed ones (gRPC itself answers INTERNAL).
     - Records calls of one message and one answer, refused ones included.
 
-    Args:
-        seconds: time for a message, from when a thread waits for it, and for each PIECE_BYTES of an answer. Time is
-            counted in checks, not by the clock: the time in which the server was starved or stopped does not count
-            against its clients.
-        observers: get the records.
-        names: of all served models.
-        tokens: of all clients; None allows everyone.
-        administrators: tokens of those who may change the models; None: PERMISSION_DENIED for all.
+    `seconds` are for a message, from when a thread waits for it, and for each PIECE_BYTES of an answer. Time is counted
+    in checks, not by the clock: that in which the server was starved or stopped does not count against its clients.
+    `observers` get the records; `names` are of all served models. Without `tokens` everyone is a client, without
+    `administrators` nobody may change the models.
     """
 
     def __init__(

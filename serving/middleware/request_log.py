@@ -88,11 +88,7 @@ def recorded(record: RequestRecord, observers: Sequence[Observer]) -> Iterator[N
 
 
 class AccessLog:
-    """Writes one line per request.
-
-    Raises:
-        SettingsError: the file cannot be written.
-    """
+    """Writes one line per request; SettingsError: the file cannot be written."""
 
     def __init__(self, settings: LogSettings):
         self._log_requests = settings.log_requests

@@ -45,10 +45,7 @@ class RestCalls:
     - Releases what a request holds (`HELD` in its scope) once its answer has been sent.
     - Sends answers in pieces: each waits until the client has taken the one before, the end for the last.
 
-    Args:
-        observers: get the records.
-        names: of all served models.
-        tokens: None allows everyone.
+    `observers` get the records; `names` are of all served models. Without `tokens` everyone is a client.
     """
 
     def __init__(

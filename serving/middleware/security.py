@@ -17,6 +17,7 @@ the next connection or request on. If a file becomes invalid, an error is logged
 force; so revoke a token with a file that lacks it, not with an empty file.
 """
 
+import contextlib
 import hashlib
 import hmac
 import ipaddress
@@ -74,12 +75,8 @@ class _Reloaded(Generic[T]):
     """The result of `read`, renewed when one of the files changes. Thread-safe."""
 
     def __init__(self, files: Sequence[str], read: Callable[[], T]):
-        self._files = files
-        self._read = read
-        self._lock = threading.Lock()
-        self._looked = time.monotonic()
-        self._state = self._states()
-        self._value = read()
+        self._files, self._read, self._lock = files, read, threading.Lock()
+        self._looked, self._state, self._value = time.monotonic(), self._states(), read()
 
     def get(self) -> T:
         """The newest value whose files were valid."""
@@ -100,20 +97,14 @@ class _Reloaded(Generic[T]):
     def _states(self) -> list[object]:
         states: list[object] = []
         for file in self._files:
-            try:
+            with contextlib.suppress(OSError):
                 stat = Path(file).stat()
-                states.append((stat.st_mtime_ns, stat.st_size, stat.st_ino))
-            except OSError:
-                states.append(None)
+                states.append((file, stat.st_mtime_ns, stat.st_size, stat.st_ino))
         return states
 
 
 class Tokens:
-    """Tokens of a file; only their SHA-256 digests are kept in memory.
-
-    Raises:
-        SettingsError: the file cannot be read, has no token, or has one that is too short or cannot be sent.
-    """
+    """Tokens of a file; only their SHA-256 digests are kept in memory. SettingsError as in `read_tokens`."""
 
     def __init__(self, file: str):
         self._digests = _Reloaded(
@@ -134,7 +125,7 @@ class Tokens:
 
 
 def read_tokens(file: str) -> list[str]:
-    """Tokens of a file, in order; SettingsError as in `Tokens`."""
+    """Tokens of a file, in order; SettingsError: it cannot be read, or has none, or one too short or not to be sent."""
     try:
         lines = Path(file).read_text(encoding="ascii", errors="replace").splitlines()
     except OSError as error:

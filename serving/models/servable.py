@@ -82,14 +82,10 @@ class Servable:
         return self.signature_defs[name]
 
     def prepare(self, signature_name: str, inputs: Mapping[str, np.ndarray], output_filter: Sequence[str] = ()) -> Job:
-        """Validate a request, without computing anything yet.
+        """Validate a request, without computing anything yet; INVALID_ARGUMENT names the expected value.
 
-        Args:
-            signature_name: "" is serving_default.
-            inputs: an array for each input, in the signature's dtype; inputs with a default may be omitted.
-            output_filter: names of the wanted outputs; empty for all.
-
-        INVALID_ARGUMENT names the expected value.
+        `inputs` are arrays in the signature's dtypes; those with a default may be omitted. An empty `output_filter` is
+        all outputs, an empty `signature_name` serving_default.
         """
         signature = self.signature(signature_name)
         name = signature_name or DEFAULT_SIGNATURE
@@ -174,7 +170,9 @@ class GraphServable(Servable):
             values = call(*(inputs[key] for key in sorted(signature.inputs)))
         except (_tensorflow().errors_impl.OpError, UnicodeDecodeError) as error:
             raise errors.from_exception(error) from error
-        return {key: _as_array(value) for key, value in zip(sorted(signature.outputs), values, strict=True)}
+        # NumPy would split a single string, which a session returns as bytes.
+        arrays = [np.array(value, object) if isinstance(value, bytes) else np.asarray(value) for value in values]
+        return dict(zip(sorted(signature.outputs), arrays, strict=True))
 
     def _callable(self, name: str) -> Callable[..., list[Any]]:
         """The call of a signature, from its inputs to all its outputs, in the order of their names.
@@ -315,8 +313,3 @@ def _dimensions_of(path: Path) -> frozenset[int]:
         return frozenset(config["embedding"]["matryoshka_dimensions"])
     except (OSError, ValueError, KeyError, TypeError):
         return frozenset()
-
-
-def _as_array(value: Any) -> np.ndarray:
-    """Convert an output to an array: a session returns a single string as bytes, which NumPy would split."""
-    return np.array(value, object) if isinstance(value, bytes) else np.asarray(value)

@@ -67,9 +67,9 @@ class VersionStatus:
 class ModelStore:
     """Versions of one model. Once started, a thread polls the folder every `poll_seconds`.
 
-    A version is loaded by the first of `engines` whose file it has.
-    A request holds the Servable from `get` until it is answered, so a version in use is never unloaded. Loading and
-    swapping hold the lock; dictionaries are replaced as a whole, so readers need none.
+    A version is loaded by the first of `engines` whose file it has. A request holds the Servable from `get` until it is
+    answered, so a version in use is never unloaded. Loading and swapping hold the lock; dictionaries are replaced as a
+    whole, so readers need none.
     """
 
     def __init__(
@@ -221,10 +221,8 @@ class ModelStore:
         fingerprint = _fingerprint(path)
         if self._failed.get(version) == fingerprint:
             return None
-        loaded = self._load(version, path, early)
-        if loaded:
-            self._failed.pop(version, None)
-        else:
+        self._failed.pop(version, None)
+        if (loaded := self._load(version, path, early)) is None:
             self._failed[version] = fingerprint
         return loaded
 
@@ -269,10 +267,7 @@ class ModelStore:
 
 
 def _warm_up(servable: Servable) -> Iterator[None]:
-    """Answer every Predict request recorded with a version once, as TensorFlow Serving does; errors pass through.
-
-    Yields after each.
-    """
+    """Answer every Predict request recorded with a version once, as TensorFlow Serving does, and yield after each."""
     path = servable.path / WARMUP_FILE
     for record in _records(path.read_bytes() if path.is_file() else b""):
         log = PredictionLog.FromString(record)
