@@ -173,7 +173,6 @@ def _free_port() -> int:
 
 
 def _accepts(path: Path) -> bool:
-    """Whether a server's socket accepts connections."""
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as sock:
         sock.connect(str(path))
         return True

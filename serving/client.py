@@ -173,7 +173,9 @@ class Client(contextlib.AbstractContextManager["Client"]):
             code, details = error.code(), error.details()
             # The server's own messages (stopping, still loading) already tell the caller what to do.
             if code is grpc.StatusCode.UNAVAILABLE and ": ask " not in (details or ""):
-                details = f"no server reachable at {self.address}: is `bert-tfx serve` running?{_tls_reason(details)}"
+                # Other reasons than that of a failed handshake only repeat "connection refused".
+                reason = f" ({details})" if details and ("SSL" in details or "handshake" in details) else ""
+                details = f"no server reachable at {self.address}: is `bert-tfx serve` running?{reason}"
             elif code is grpc.StatusCode.DEADLINE_EXCEEDED:
                 details = f"{self.address} did not answer within {self.timeout:g} seconds"
             raise ClientError(details or code.name, code) from error
@@ -189,11 +191,6 @@ def _credentials(ca_file: str | None, certificate: str | None, key: str | None) 
     except OSError as error:
         raise ClientError(f"{error.filename}: {file_reason(error)}") from None
     return grpc.ssl_channel_credentials(ca, private, chain)
-
-
-def _tls_reason(details: str | None) -> str:
-    """gRPC's reason for a failed handshake; its other reasons only repeat "connection refused"."""
-    return f" ({details})" if details and ("SSL" in details or "handshake" in details) else ""
 
 
 def _array(value: Any) -> np.ndarray:

@@ -128,7 +128,10 @@ class Server:
                 ("grpc.max_receive_message_length", limits.max_request_bytes),
                 # With it, a second server could share the port and take half of the requests.
                 ("grpc.so_reuseport", 0),
-                *connections.grpc_options(limits),
+                ("grpc.max_allowed_incoming_connections", connections.BURST * limits.max_connections),
+                # Up to the first HTTP/2 frame, with or without TLS.
+                ("grpc.server_handshake_timeout_ms", round(1000 * limits.max_head_seconds)),
+                ("grpc.max_connection_idle_ms", round(1000 * limits.max_idle_seconds)),
             ],
             # Let gRPC reject excess calls without using a thread.
             maximum_concurrent_rpcs=_FLOOD * (queue.max_requests + _SPARE_THREADS),

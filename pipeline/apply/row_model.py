@@ -145,7 +145,6 @@ def _json(name: str, value: Any) -> Any:
 
 
 def _file_of(model: str, engine: str) -> str:
-    """The file in a model's folder that selects its loader."""
     return next(file for file in engines(engine) if FileSystems.exists(f"{model}/{file}"))
 
 

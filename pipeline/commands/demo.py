@@ -45,7 +45,6 @@ def demo(options: dict[str, Any], recipe: RecipeName = "tiny_cpu", run_dir: RunD
 
 
 def _ask(client: "Client", mask: str) -> None:
-    """Query the served model: fill a mask if it can, else encode a text."""
     if "fill_mask" in client.metadata():  # `bert_keras.saved_model.pretrained`
         sentence = DEMO_SENTENCE.replace("[MASK]", mask)
         print_masks([sentence], client.fill_mask([sentence]))

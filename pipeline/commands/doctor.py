@@ -118,7 +118,6 @@ def findings(machine: Machine, requires: Sequence[str], lock: str = "") -> Itera
 
 
 def _finding(subject: str, value: str, remedy: str = "", level: str = NOTE) -> Finding:
-    """One result; `level` is that of a trouble, which has a remedy."""
     return Finding(level if remedy else OK, subject, value, remedy)
 
 

@@ -61,7 +61,6 @@ def minimal_pairs(
 
 
 def _print(summary: dict[str, Any]) -> None:
-    """One line a paradigm, a phenomenon, and for all pairs."""
     rows = [(name, row) for part in ("paradigms", "phenomena") for name, row in summary[part].items()]
     width = max(len(name) for name, _ in [*rows, ("phenomenon", None)])
     for part, title in (("paradigms", "paradigm"), ("phenomena", "phenomenon")):

@@ -41,7 +41,6 @@ def create_pipeline(spec: RunSpec, beam_pipeline_args: Sequence[str]) -> Pipelin
 
 
 def _finetuning_stages(spec: RunSpec, recipe: FineTuneRecipe) -> Trained:
-    """The stages of fine-tuning: from a task's files to a model that takes its raw text."""
     example_gen = TaskExampleGen(recipe.name, spec.inputs.rows, spec.inputs.rows_fingerprint, recipe.data)
     examples = example_gen.outputs[stages.EXAMPLES]
     initial, teacher = spec.inputs.initial_model, spec.inputs.teacher
@@ -74,7 +73,6 @@ def _finetuning_stages(spec: RunSpec, recipe: FineTuneRecipe) -> Trained:
 
 
 def _evaluate_and_push(spec: RunSpec, trained: Trained) -> list[BaseComponent]:
-    """Baseline, Evaluator, ServingValidator and ModelPush."""
     trainer, initial = trained.trainer, trained.initial
     compared: dict[str, Any] = {"initial": initial.outputs[stages.MODEL]} if initial else {}
     baseline = Resolver(

@@ -111,7 +111,6 @@ def pretraining_stages(spec: RunSpec, recipe: Recipe) -> Trained:
 def _initial_model(
     spec: RunSpec, recipe: Recipe, job: PretrainJob, examples: channel.BaseChannel
 ) -> list[BaseComponent]:
-    """The node that records the folder of the initial model, and the one that exports that model."""
     files = spec.inputs.initial_model
     properties: dict[str, str | int] = {"sha256": files.sha256, "licence": files.licence} if files else {}
     folder = files.source if files else os.path.abspath(str(spec.request.init))

@@ -207,7 +207,6 @@ def _copy(source: str, target: str) -> None:
 
 
 def _figures(output_dir: str, seconds: dict[str, float]) -> dict:
-    """The printed figures: counts of both splits together, shares, seconds and memory."""
     by_split = read_json(f"{output_dir}/{EXAMPLE_SPEC_FILE}")["counts"]
     counts = {name: sum(split[name] for split in by_split.values()) for name in by_split[TRAIN]}
 

@@ -247,7 +247,6 @@ def _parse(annotation: Any, text: str) -> object:
 
 
 def _keys(value: Any, prefix: str = "") -> dict[str, Any]:
-    """Types of the settings of a dataclass, by their dotted names."""
     types = typing.get_type_hints(type(value))
     keys: dict[str, Any] = {}
     for field in dataclasses.fields(value):

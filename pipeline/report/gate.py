@@ -138,7 +138,6 @@ def _pair_rows(summary: Mapping[str, Any], failed: set[Threshold]) -> list[GateR
 def _teacher_rows(
     summary: Mapping[str, Any], metric: str, title: str, number: Callable[[float], str], failed: set[Threshold]
 ) -> list[GateRow]:
-    """The share of the teacher's score, if there is a teacher."""
     if not (teacher := summary.get("teacher")):
         return []
     before, share = teacher["scores"][metric], summary["recipe"]["gate"]["min_share_of_teacher"]

@@ -131,7 +131,6 @@ def _perplexity(loss: float) -> str:
 
 
 def _samples(summary: Mapping[str, Any], pieces: set[str]) -> list[dict[str, Any]]:
-    """Sample sentences, split at the mask, with the correct guess marked."""
     vocabulary = summary["recipe"]["vocabulary"]
     space = _SPACES.get(vocabulary["algorithm"], "")
     lower_case = vocabulary["lower_case"] and vocabulary["algorithm"] != "byte_bpe"

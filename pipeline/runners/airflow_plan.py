@@ -110,7 +110,9 @@ class AirflowPlan:
         return [*self.command, "finish", *self._run_words(run_id)]
 
     def _run_words(self, run_id: str) -> list[str]:
-        return ["--run-dir", self.run_dir, "--run-id", _safe(run_id)]
+        if not _RUN_ID.fullmatch(run_id):
+            run_id = f"run-{hashlib.sha256(run_id.encode()).hexdigest()[:16]}"
+        return ["--run-dir", self.run_dir, "--run-id", run_id]
 
     def write(self, path: Path) -> None:
         """Write the plan for Airflow."""
@@ -129,8 +131,3 @@ class AirflowPlan:
             return cls(**fields)
         except (TypeError, KeyError) as error:
             raise ValueError(f"{path}: of another version of bert-tfx; run `bert-tfx compile airflow` again") from error
-
-
-def _safe(run_id: str) -> str:
-    """Airflow's run id if it is a valid file name, else a hash of it."""
-    return run_id if _RUN_ID.fullmatch(run_id) else f"run-{hashlib.sha256(run_id.encode()).hexdigest()[:16]}"

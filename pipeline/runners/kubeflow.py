@@ -158,7 +158,6 @@ class _Builder:
         return task
 
     def _place(self, step: str, task: PipelineTask) -> None:
-        """Set the step's resources, volumes, secrets and retries."""
         resources, cluster = self.resources[step], self.cluster
         # TFX's own cache knows more of the inputs.
         task.set_caching_options(False)

@@ -112,7 +112,11 @@ def _pretraining_inputs(spec: RunSpec, recipe: Recipe) -> RunInputs:
         from pipeline.runs.lineage import documents_of_version  # ML Metadata
 
         earlier = documents_of_version(request)
-    corpus = find_inputs(request.corpus or [_docstrings(request.run_dir)], recipe.corpus)
+    docstrings = os.path.join(request.run_dir, "corpus", "docstrings.txt")
+    if not request.corpus:
+        typer.echo("reading the docstrings of the installed libraries")
+        write_docstring_corpus(docstrings, CORPUS_BYTES)
+    corpus = find_inputs(request.corpus or [docstrings], recipe.corpus)
     # Before hours of making examples.
     names = sorted({file.source_name for file in corpus})
     check_names(names, recipe.training.source_numbers)
@@ -212,13 +216,6 @@ def _initial_vocabulary(request: RunRequest, init: str) -> InputFile:
     for name, content in contents.items():
         atomic_write_anywhere(os.path.join(folder, name), content)
     return _vocabulary(os.path.join(folder, next(iter(contents))))  # the merges are read beside it
-
-
-def _docstrings(run_dir: str) -> str:
-    typer.echo("reading the docstrings of the installed libraries")
-    path = os.path.join(run_dir, "corpus", "docstrings.txt")
-    write_docstring_corpus(path, CORPUS_BYTES)
-    return path
 
 
 def checked_sets(table: str, init: str | None) -> Checked:

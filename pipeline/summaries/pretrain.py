@@ -176,14 +176,12 @@ def initial_row(summary: Mapping[str, Any]) -> str:
 
 
 def _teacher_row(figures: Mapping[str, Any]) -> str:
-    """The teacher in a line: its folder, its accuracy and the model's share of it, and its perplexity."""
     accuracy, perplexity = (figures["scores"][name] for name in ("mlm_accuracy", "mlm_perplexity"))
     share = f", of which the model has {(figures['model'] or 0.0) / accuracy:.1%}" if accuracy else ""
     return f"{figures['folder']}; accuracy {accuracy:.1%}{share}; perplexity {perplexity_text(perplexity)}"
 
 
 def _pair_row(figures: Mapping[str, Any]) -> str:
-    """The accuracy of all pairs, and the phenomenon with the lowest."""
     overall, (low, high) = figures["overall"], figures["overall"]["interval"]
     worst, scores = min(figures["phenomena"].items(), key=lambda item: item[1]["accuracy"])
     return (
@@ -193,7 +191,6 @@ def _pair_row(figures: Mapping[str, Any]) -> str:
 
 
 def _per_word(figures: Mapping[str, Any]) -> str:
-    """Perplexities per word, each beside the initial model's."""
     names = {"held_out": "held out", "reference": "on the reference corpus"}
     return "; ".join(
         f"perplexity {perplexity_text(scores['model'])} {name}"
@@ -204,7 +201,6 @@ def _per_word(figures: Mapping[str, Any]) -> str:
 
 
 def _learned(part: Part, summary: Mapping[str, Any]) -> str:
-    """The metrics of one part of the objective, compared with those of not reading the text."""
     accuracy = f"{summary[f'{part.key}_accuracy']:.1%}"
     if part.guesses == 2:
         chance, above = summary["chances"][f"{part.key}_accuracy"]

@@ -246,7 +246,9 @@ class _RestApi:
                 "name": name,
                 "labels": {label: str(version) for label, version in store.config.labels.items()},
                 "model_version_status": [
-                    _status_json(status) | _mask_json(store.get(status.version)) for status in store.status().values()
+                    _status_json(status)
+                    | ({"mask": served.mask} if (served := store.get(number)) and served.mask else {})
+                    for number, status in store.status().items()
                 ],
             }
             for name, store in self._models.stores.items()
@@ -319,13 +321,10 @@ def _malformed(request: Request, error: Exception) -> Response:
 # 64-bit integers are strings in protobuf's JSON.
 
 
-def _status_json(status: VersionStatus) -> dict[str, Any]:
+def _status_json(status: VersionStatus, servable: Servable | None = None) -> dict[str, Any]:
     error = {"error_code": status.error_code.name, "error_message": status.error_message}
-    return {"version": str(status.version), "state": status.state, "status": error}
-
-
-def _mask_json(servable: Servable | None) -> dict[str, str]:
-    return {"mask": servable.mask} if servable and servable.mask else {}
+    mask = {"mask": servable.mask} if servable and servable.mask else {}
+    return {"version": str(status.version), "state": status.state, "status": error, **mask}
 
 
 def _info_json(info: TensorInfo) -> dict[str, Any]:

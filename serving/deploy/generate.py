@@ -106,7 +106,6 @@ def write_folder(output: Path, files: Mapping[str, str]) -> None:
 
 
 def _render(prefix: str, values: Mapping[str, Any]) -> dict[str, str]:
-    """The files of the templates whose names begin with `prefix`, by name."""
     names = _TEMPLATES.list_templates(filter_func=lambda name: name.startswith(prefix) and not name.endswith(".inc"))
     texts = {name: _TEMPLATES.get_template(name).render(values) for name in names}
     return {name: text for name, text in texts.items() if text}

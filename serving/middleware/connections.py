@@ -10,7 +10,7 @@
 | more than `max_address_connections` of one client address | closed at once | likewise |
 
 gRPC accepts connections itself and has no limit per address, so its connections are watched from outside. Between two
-checks it accepts up to _BURST times as many: at a hard limit, one address could lock out all others.
+checks it accepts up to BURST times as many: at a hard limit, one address could lock out all others.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ from serving.middleware.settings import LimitSettings
 log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 0.25  # between calls of `close_excess`
-_BURST = 5
+BURST = 5
 _MOST_HEAD_BYTES = 64 * 1024
 # Besides connections: descriptors of models, logs and threads, and files that are open briefly.
 _OTHER_DESCRIPTORS = 512
@@ -40,14 +40,14 @@ _OTHER_DESCRIPTORS = 512
 
 def reserve_descriptors(limits: LimitSettings) -> None:
     """Raise the process' limit of descriptors to the need of both ports; SettingsError if that is not allowed."""
-    needed = (1 + _BURST) * limits.max_connections + _OTHER_DESCRIPTORS
+    needed = (1 + BURST) * limits.max_connections + _OTHER_DESCRIPTORS
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= needed:
         return
     if hard != resource.RLIM_INFINITY and hard < needed:
         raise SettingsError(
             f"{limits.max_connections} connections per port need {needed} descriptors; the limit is {hard}:"
-            f" raise the limit (`ulimit -Hn`), or give --max-connections {(hard - _OTHER_DESCRIPTORS) // (1 + _BURST)}"
+            f" raise the limit (`ulimit -Hn`), or give --max-connections {(hard - _OTHER_DESCRIPTORS) // (1 + BURST)}"
         )
     resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
 
@@ -162,15 +162,6 @@ def loop_with_deadline(handshake_seconds: float) -> Callable[[], asyncio.Abstrac
             return await super().create_server(*args, **options)
 
     return Loop
-
-
-def grpc_options(limits: LimitSettings) -> list[tuple[str, int]]:
-    """Channel arguments of a gRPC server; the handshake includes the first HTTP/2 frame, with or without TLS."""
-    return [
-        ("grpc.max_allowed_incoming_connections", _BURST * limits.max_connections),
-        ("grpc.server_handshake_timeout_ms", round(1000 * limits.max_head_seconds)),
-        ("grpc.max_connection_idle_ms", round(1000 * limits.max_idle_seconds)),
-    ]
 
 
 def close_excess(port: int, limits: LimitSettings) -> None:

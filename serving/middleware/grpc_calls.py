@@ -133,7 +133,9 @@ class GrpcCalls(grpc.ServerInterceptor):
     def cancel_overdue(self) -> None:
         """Cancel calls whose time is over; must be called every LOOK_SECONDS."""
         with self._lock:
-            messages, answers = (_overdue(calls) for calls in (self.waiting, self.sending))
+            for calls in (self.waiting, self.sending):
+                calls.update({context: seconds - LOOK_SECONDS for context, seconds in calls.items()})
+            messages, answers = ([c for c in calls if calls[c] < 0] for calls in (self.waiting, self.sending))
         for context in messages + answers:
             context.cancel()
         if messages:
@@ -150,9 +152,3 @@ def _parser(deserialize: Callable[[bytes], Any] | None) -> Callable[[bytes, grpc
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the message is not the protocol buffer of this method")
 
     return parse
-
-
-def _overdue(calls: dict[grpc.ServicerContext, float]) -> list[grpc.ServicerContext]:
-    for context in calls:
-        calls[context] -= LOOK_SECONDS
-    return [context for context, left in calls.items() if left < 0]

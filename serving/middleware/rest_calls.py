@@ -75,12 +75,10 @@ class RestCalls:
                 message = {**message, "body": b""}
             await send(message)
 
-        with recorded(record, self._observers), contextlib.ExitStack() as scope[HELD]:
-            await (self._app if self._may_pass(scope) else _refuse)(scope, receive, sent)
-
-    def _may_pass(self, scope: Scope) -> bool:
         values = [value.decode("latin-1") for key, value in scope.get("headers", ()) if key == b"authorization"]
-        return self._tokens is None or scope["path"] in self._open_paths or self._tokens.accept(values)
+        may_pass = self._tokens is None or path in self._open_paths or self._tokens.accept(values)
+        with recorded(record, self._observers), contextlib.ExitStack() as scope[HELD]:
+            await (self._app if may_pass else _refuse)(scope, receive, sent)
 
 
 async def read_body(request: Request, limits: LimitSettings, reserve: Callable[[int], None]) -> bytes:

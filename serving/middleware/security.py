@@ -79,7 +79,6 @@ class _Reloaded(Generic[T]):
         self._looked, self._state, self._value = time.monotonic(), self._states(), read()
 
     def get(self) -> T:
-        """The newest value whose files were valid."""
         if time.monotonic() - self._looked >= RELOAD_SECONDS and self._lock.acquire(blocking=False):
             try:
                 self._looked = time.monotonic()

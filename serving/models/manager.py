@@ -178,7 +178,6 @@ class ModelManager:
             raise ServingError(grpc.StatusCode.UNKNOWN, what)
 
     def _resolved(self, target: Target) -> Target:
-        """`target` with its label replaced by the version."""
         if not target.name:
             raise errors.invalid("ModelSpec has no name specified.")
         if not target.label:

@@ -228,7 +228,6 @@ def _imported_tensorflow() -> _TensorFlow:
 
 
 def _session(meta_graph: MetaGraphDef, path: Path) -> Any:
-    """Session with the graph, variables and assets of the SavedModel in `path`, restored and initialised."""
     tf = _tensorflow()
     graph = tf.ops.Graph()
     with graph.as_default():
@@ -284,7 +283,6 @@ def _twins(meta_graph: MetaGraphDef) -> dict[str, str]:
 
 
 def _share_variables(operations: Sequence[Any]) -> bool:
-    """Whether two operations need the same variable."""
     needed: list[set[Any]] = []
     for operation in operations:
         reached, pending = set(), [operation]

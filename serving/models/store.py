@@ -217,7 +217,6 @@ class ModelStore:
                 yield version, servable
 
     def _load_changed(self, version: int, path: Path, early: bool) -> Servable | None:
-        """Load a version, unless the same files failed before."""
         fingerprint = _fingerprint(path)
         if self._failed.get(version) == fingerprint:
             return None
@@ -249,7 +248,6 @@ class ModelStore:
         return servable
 
     def _show(self, servables: Mapping[int, Servable]) -> None:
-        """Make these versions available to requests, and no others."""
         for version in set(self._available) - set(servables):
             self._status[version] = VersionStatus(version, "UNLOADING")
             self._garbage = True
@@ -290,6 +288,5 @@ def _records(content: bytes) -> Iterator[bytes]:
 
 
 def _fingerprint(path: Path) -> object:
-    """Value that changes when any file of a version changes."""
     files = sorted(file for file in path.rglob("*") if file.is_file())
     return [(str(file), stat.st_size, stat.st_mtime_ns) for file in files for stat in [file.stat()]]

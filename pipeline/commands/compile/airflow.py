@@ -104,7 +104,6 @@ def airflow(
 
 
 def _parameter(name: str, default: Any) -> RunParameter:
-    """The run parameter of a field of `RunRequest`, from the declaration of its option."""
     kind, option = typing.get_args(typing.get_type_hints(RunRequest, include_extras=True)[name])
     texts = {"type": "string", "pattern": _PATTERNS.get(name, "^(/|[a-z0-9]+://)")}
     if typing.get_origin(kind) is tuple:

@@ -100,7 +100,6 @@ def held_out(log: Log, rows: int = 20) -> Log:
 
 
 def _picture(curve: Curve, log: Log) -> Picture:
-    """Draw a curve; its key is unique on the page."""
     series = {
         kind: [(line["step"], line[curve.key]) for line in log if line["kind"] == kind and curve.key in line]
         for kind in (TRAIN, HELD_OUT)

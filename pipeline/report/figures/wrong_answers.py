@@ -190,7 +190,6 @@ _SPAN_NOTES = {("right",): "right", ("wrong",): "model", ("right", "wrong"): "bo
 
 
 def _entities(tags: Sequence[str]) -> set[tuple[str, int, int]]:
-    """Type, first and last word of each entity, as the score counts them."""
     from seqeval.metrics.sequence_labeling import get_entities
 
     return set(get_entities(list(tags)))
