@@ -246,9 +246,7 @@ class _RestApi:
                 "name": name,
                 "labels": {label: str(version) for label, version in store.config.labels.items()},
                 "model_version_status": [
-                    _status_json(status)
-                    | ({"mask": served.mask} if (served := store.get(number)) and served.mask else {})
-                    for number, status in store.status().items()
+                    _status_json(status, store.get(number)) for number, status in store.status().items()
                 ],
             }
             for name, store in self._models.stores.items()
