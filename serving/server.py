@@ -53,22 +53,17 @@ class Server:
 
     Args:
         base_path: folder of `<version>/saved_model.pb`; may be empty or missing for now. The newest version is served.
-        model_name: name under which clients request the model.
         model_config_file: a ModelServerConfig in text format (`serving.models.config`), instead of `base_path`. With
             both, the file takes precedence while it exists.
         model_config_poll_seconds: interval for checking the file; 0 for never (HandleReloadConfigRequest re-reads it).
-        grpc_port: 0 picks a free port, reported in the attribute `grpc_port`.
-        rest_port: likewise.
+        grpc_port, rest_port: 0 picks a free port, reported in the attribute of that name.
         poll_seconds: interval for checking for new versions.
         batching: how requests are batched; None disables batching.
-        queue: how many requests may wait, and for how long.
         engines: what loads versions, by the file that it needs; the first whose file is there.
         security, limits, logs: None for the defaults of their dataclasses.
 
-    Raises:
-        CannotListen: a port is taken.
-        SettingsError: `host` requires TLS, or a settings file is invalid.
-        ServingError: the configuration file is invalid; the message is one line.
+    CannotListen: a port is taken. SettingsError: `host` requires TLS, or a settings file is invalid. ServingError: the
+    configuration file is invalid.
     """
 
     def __init__(

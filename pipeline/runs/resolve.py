@@ -33,7 +33,7 @@ from pipeline.recipes.pretraining import RECIPES
 from pipeline.recipes.settings import Recipe, with_settings
 from pipeline.runs.request import LATEST, RunRequest
 from pipeline.runs.run_dir import inputs_dir, notices_file, serving_dir
-from pipeline.runs.served_versions import hint_at_version, served_version
+from pipeline.runs.served_versions import served_version
 from pipeline.runs.spec import Checked, InitialFiles, RunInputs, RunSpec
 
 
@@ -81,10 +81,12 @@ def _naming_a_version(init: str | None) -> Iterator[None]:
     """Add to an error which version of a folder of versions could be the initial model."""
     try:
         yield
-    except InputError as error:
-        if not init:
-            raise
-        raise hint_at_version(error, init) from None
+    except InputError:
+        for folder in (serving_dir(init), init) if init else ():
+            if (version := served_version(folder)) is not None:
+                remedy = f"give --init {os.path.join(folder, str(version))}"
+                raise InputError(f"--init {init}: is a folder of several versions, not a model; {remedy}") from None
+        raise
 
 
 def _pretraining_inputs(spec: RunSpec, recipe: Recipe) -> RunInputs:

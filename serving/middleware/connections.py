@@ -9,8 +9,8 @@
 | more than `max_connections` | closed at once | the excess is closed within a second |
 | more than `max_address_connections` of one client address | closed at once | likewise |
 
-gRPC accepts connections itself and has no limit per address, so its connections are watched from outside. Between two
-checks it accepts up to BURST times as many: at a hard limit, one address could lock out all others.
+gRPC accepts connections itself and has no limit per address, so they are watched from outside. Between two checks it
+accepts BURST times as many: at a hard limit, one address could lock out all others.
 """
 
 import asyncio
@@ -202,10 +202,7 @@ def hang_up(port: int) -> None:
 
 
 def _sockets_of(port: int) -> Iterator[tuple[int, str | None, socket.socket]]:
-    """Yield descriptors of this process' sockets on a port, their peers (None: it listens), and duplicates.
-
-    Except for closing, operations on a duplicate act on the server's own socket. Each is closed after its turn.
-    """
+    """This process' sockets on a port: descriptors, peers (None: it listens), and duplicates that act on them."""
     for number in os.listdir("/dev/fd"):
         try:
             if not stat.S_ISSOCK(os.fstat(int(number)).st_mode):

@@ -3,11 +3,10 @@
     {"time": "2026-11-21T19:12:44.113Z", "entrypoint": "GRPC", "method": "Predict", "model": "bert", "version": 3,
      "signature": "fill_mask", "rows": 2, "milliseconds": 3.2, "code": "OK"}
 
-(on one line.) The record is created before the request is read, when only the method is known. `annotate` adds the
-resolved model. When the answer is sent, the record goes to the observers. It holds only names that the server knows,
-never names that a client made up. A request that is refused early is still counted under its model, if that model is
-served. Texts are logged only if configured. Error messages are not, because some quote the request: an internal error
-is logged as the type of the exception and the lines of code that it passed through.
+(on one line.) The record is created before the request is read; `annotate` adds the resolved model; when the answer is
+sent, the record goes to the observers. It holds only names that the server knows, never names that a client made up.
+Texts are logged only if configured, error messages never, because some quote the request: an internal error is logged
+as the type of the exception and the lines of code that it passed through.
 """
 
 import contextlib

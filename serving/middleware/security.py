@@ -175,11 +175,7 @@ def rest_context(settings: SecuritySettings) -> ssl.SSLContext | None:
 
 
 class _NewestContext(ssl.SSLContext):
-    """Starts each connection with the context of the newest files.
-
-    A context also holds resumable sessions and the keys of their tickets. Replacing it drops those of an old CA; merely
-    switching contexts during a handshake would keep them.
-    """
+    """Starts each connection with the context of the newest files, and so drops resumable sessions of an old CA."""
 
     def __new__(cls, contexts: "_Reloaded[ssl.SSLContext]") -> "_NewestContext":
         made = super().__new__(cls, ssl.PROTOCOL_TLS_SERVER)

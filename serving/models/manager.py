@@ -7,9 +7,9 @@ tensorflow/serving's `ServerCore::ReloadConfig` and `UpdateModelVersionLabelMap`
   second labels it. A configuration file that is read again may label versions that it has loaded.
 - A label of an unloaded version is NOT_FOUND, an unknown label INVALID_ARGUMENT.
 
-There are two differences. A configuration is applied as a whole or not at all: all models are loaded beside the current
-ones and then replace them together; a list without models, or a model without a version that loads, is refused. The
-first configuration may label versions that are not loaded yet, since nothing is.
+But a configuration is applied as a whole or not at all: all models are loaded beside the current ones and then replace
+them together; a list without models, or a model without a version that loads, is refused. The first configuration may
+label versions that are not loaded yet.
 """
 
 import logging

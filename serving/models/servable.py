@@ -37,15 +37,9 @@ _SPECIAL = {"byte_bpe": ("<mask>", "<pad>"), "sentencepiece": ("[MASK]", "<pad>"
 class Servable:
     """A version of a model, ready for requests. Thread-safe; an engine computes in `compute`.
 
-    Args:
-        path: the version's folder.
-        signature_defs: the signatures, by name.
-        batching: limits of a call.
-        budget: its limits in place of those of `batching`.
-
-    Attributes:
-        mask: the token that stands for a masked word in a text; "" if the folder does not say it.
-        dimensions: those that vectors of texts may be cut to, as the model was trained for it.
+    `batching`, or in its place `budget`, limits a call. `mask` is the token that stands for a masked word in a text, ""
+    if the version's folder, `path`, does not say it; `dimensions` are those that vectors of texts may be cut to, as the
+    model was trained for it.
     """
 
     def __init__(
@@ -177,10 +171,9 @@ class GraphServable(Servable):
     def _callable(self, name: str) -> Callable[..., list[Any]]:
         """The call of a signature, from its inputs to all its outputs, in the order of their names.
 
-        Its graph is optimised when it is made, which takes about a second; each subset of outputs would be another
-        graph. Operations run one after the other in the calling thread, as an encoder needs them. With
-        `Session.make_callable`, which leads to `Session.run`, and with operations that change threads, one text took
-        longer (bench_serving.md). The public method takes no `CallableOptions`.
+        Its graph is optimised when it is made, which takes about a second; each subset of outputs would be another one.
+        Operations run one after the other in the calling thread: so, and not by `Session.run`, one text takes the least
+        time (bench_serving.md). The public `make_callable` takes no `CallableOptions`.
         """
         name = self._twins.get(name, name)
         if call := self._callables.get(name):
