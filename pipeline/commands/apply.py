@@ -12,11 +12,7 @@ def apply(
     model: Annotated[str, typer.Option(metavar="DIR", help="The folder of a model, or of its versions.")],
     files: Annotated[
         list[str],
-        typer.Option(
-            "--input",
-            metavar="GLOB",
-            help="JSON lines, CSV, TSV, Parquet or TFRecords: file, folder or quoted glob; repeatable.",
-        ),
+        typer.Option("--input", metavar="GLOB", help="JSON lines, CSV, TSV, Parquet or TFRecords; repeatable."),
     ],
     output: Annotated[str, typer.Option(metavar="DIR", help="Folder of the answers: new, empty, or to be resumed.")],
     signature: Annotated[str, typer.Option(help="Signature to apply.")] = "serving_default",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from bert_keras.errors import InputError
+from pipeline.commands.options import Cased
 
 if TYPE_CHECKING:
     from bert_keras.convert.model_folder import ModelFolder, Written
@@ -24,13 +25,9 @@ def convert(
     target: Annotated[str, typer.Argument(metavar="DST", help="The folder to write: a new or empty one.")],
     from_: Annotated[Format, typer.Option("--from", help="Format of SRC.")],
     to: Annotated[Format, typer.Option("--to", help="Format of DST.")],
-    cased: Annotated[
-        bool | None,
-        typer.Option("--cased/--uncased", help="Whether the vocabulary keeps case; required if SRC does not tell."),
-    ] = None,
+    cased: Cased = None,
     pooling: Annotated[
-        Literal["none", "mean", "cls"] | None,
-        typer.Option(help="How a text gets one vector, for `embed` and sentence-transformers; default: as SRC has it."),
+        Literal["none", "mean", "cls"] | None, typer.Option(help="How a text gets one vector; default: as SRC has it.")
     ] = None,
     normalize: Annotated[
         bool | None, typer.Option("--normalize/--no-normalize", help="Whether that vector gets length 1.")
@@ -41,9 +38,7 @@ def convert(
     ] = None,
     calibration: Annotated[
         str | None,
-        typer.Option(
-            metavar="FILE", help="int8: some hundred texts like those to be answered, in a form and columns of `apply`."
-        ),
+        typer.Option(metavar="FILE", help="int8: some hundred texts like those to come, as for `apply`."),
     ] = None,
     layers: Annotated[
         str | None,
@@ -51,9 +46,7 @@ def convert(
     ] = None,
     task: Annotated[
         str | None,
-        typer.Option(
-            metavar="TASK", help="Of a fine-tuned SRC of hf: text, text-pair, squad2.0, ... (`bert-tfx tasks`)."
-        ),
+        typer.Option(metavar="TASK", help="Of a fine-tuned hf SRC: text, squad2.0, ... (`bert-tfx tasks`)."),
     ] = None,
 ) -> None:
     """Convert a model between file formats.

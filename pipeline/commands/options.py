@@ -17,6 +17,9 @@ Init = Annotated[str | None, INIT_OPTION]
 Cased = Annotated[bool | None, CASED_OPTION]
 Teacher = Annotated[str | None, TEACHER_OPTION]
 RunDir = Annotated[str, typer.Option("--run-dir", metavar="DIR", help="Run directory.")]
+ModelDir = Annotated[
+    str | None, typer.Option("--model-dir", metavar="DIR", help="Folder of versions, in place of --run-dir.")
+]
 EngineName = Annotated[
     Literal["auto", "tensorflow", "onnx"] | None,
     typer.Option("--engine", help="What computes; auto, the default: onnx for versions that convert --to onnx wrote."),

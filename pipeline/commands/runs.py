@@ -74,9 +74,7 @@ def tasks() -> None:
 
 
 def recipes(
-    recipe: Annotated[
-        str | None, typer.Argument(metavar="RECIPE", help="A recipe or task, whose settings are listed.")
-    ] = None,
+    recipe: Annotated[str | None, typer.Argument(metavar="RECIPE", help="Recipe or task with its settings.")] = None,
 ) -> None:
     """List the recipes, or the settings, hardware and time of one."""
     from bert_keras.tasks.table import TASKS

@@ -14,11 +14,7 @@ def examples(
     context: typer.Context,
     corpus: Annotated[
         list[str],
-        typer.Option(
-            "--corpus",
-            metavar="GLOB",
-            help="Text: a file, a folder or a quoted glob; NAME=GLOB names a source; repeatable.",
-        ),
+        typer.Option("--corpus", metavar="GLOB", help="Text: file, folder or quoted glob; NAME=GLOB names a source."),
     ],
     output: Annotated[str, typer.Option(metavar="DIR", help="Output folder: new or empty.")],
     vocab: Vocab = None,

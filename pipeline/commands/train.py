@@ -28,9 +28,7 @@ def train(
             "ones are the second phase's.",
         ),
     ],
-    output: Annotated[
-        str, typer.Option(metavar="DIR", help="Output folder: model/, logs/, and checkpoints in training/.")
-    ],
+    output: Annotated[str, typer.Option(metavar="DIR", help="Output: model/, logs/, and checkpoints in training/.")],
     settings: Settings = None,
     init: Init = None,
     cased: Cased = None,

@@ -152,11 +152,8 @@ def _fine_tuning_inputs(request: RunRequest, recipe: FineTuneRecipe) -> RunInput
     with _naming_a_version(request.init):
         format_of(request.init)
     teacher = _teacher_files(request, recipe)
-    given = {
-        **{"train": request.train, "eval": request.held_out, "test": request.test},
-        "unlabelled": request.unlabelled,
-    }
-    rows = find_splits(recipe.row, request.data, given)
+    given = {"train": request.train, "eval": request.held_out, "test": request.test}
+    rows = find_splits(recipe.row, request.data, {**given, "unlabelled": request.unlabelled})
     if line := leak_warning(request.init, rows):
         notify(line)
     return RunInputs(

@@ -68,20 +68,14 @@ class SecuritySettings:
     token_file: Annotated[
         str | None, typer.Option(metavar=_FILE, help="Bearer tokens, one per line; a request must carry one.")
     ] = None
-    allow_insecure: Annotated[
-        bool, typer.Option("--allow-insecure", help="Listen beyond this machine without TLS.")
-    ] = False
+    allow_insecure: Annotated[bool, typer.Option("--allow-insecure", help="Serve other machines without TLS.")] = False
     admin_token_file: Annotated[
         str | None,
-        typer.Option(
-            metavar=_FILE, help="Bearer tokens for changing the models by HandleReloadConfigRequest (default: off)."
-        ),
+        typer.Option(metavar=_FILE, help="Bearer tokens for changing the models by HandleReloadConfigRequest."),
     ] = None
     admin_base_paths: Annotated[
         tuple[str, ...],
-        typer.Option(
-            "--admin-base-path", metavar="DIR", help="Folder from which these requests may load models; repeatable."
-        ),
+        typer.Option("--admin-base-path", metavar="DIR", help="Folder from which these may load models; repeatable."),
     ] = ()
 
 

@@ -52,11 +52,9 @@ def airflow(
         str, typer.Option(metavar="CONN_ID", help="Airflow's connection with ML Metadata's password.")
     ] = "",
     retries: Annotated[int | None, typer.Option(help=f"Retries of a task ({DEFAULTS.retries}).")] = None,
-    timeout_hours: Annotated[
-        float | None, typer.Option(help=f"Time limit of a task ({DEFAULTS.timeout_hours:g}).")
-    ] = None,
+    timeout_hours: Annotated[float | None, typer.Option(help=f"Limit of a task ({DEFAULTS.timeout_hours:g}).")] = None,
     training_timeout_hours: Annotated[
-        float | None, typer.Option(help=f"Time limit of a training task ({DEFAULTS.training_timeout_hours:g}).")
+        float | None, typer.Option(help=f"Limit of a training task ({DEFAULTS.training_timeout_hours:g}).")
     ] = None,
     training_pool: Annotated[
         str | None, typer.Option(metavar="POOL", help=f"Airflow's pool of training tasks ({DEFAULTS.training_pool}).")

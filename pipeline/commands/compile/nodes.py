@@ -16,9 +16,7 @@ from pipeline.runs.run_dir import temporary_run_dir
 
 compile_app = typer.Typer(help="Compile a pipeline for an orchestrator.", no_args_is_help=True)
 
-RecipeOrTask = Annotated[
-    str, typer.Argument(metavar="RECIPE_OR_TASK", help="From `bert-tfx recipes` or `bert-tfx tasks`.")
-]
+RecipeOrTask = Annotated[str, typer.Argument(metavar="RECIPE_OR_TASK", help="From `bert-tfx recipes` or `tasks`.")]
 RunDir = Annotated[str, typer.Option("--run-dir", metavar="DIR", help="A folder shared by all steps of the run.")]
 RunId = Annotated[str, typer.Option("--run-id", metavar="ID", help="Id of the run, equal for all its steps.")]
 _JSON = "Values of --{} as a JSON list, put before the others."
@@ -66,9 +64,7 @@ def run_node(
     node: Annotated[str, typer.Argument(metavar="NODE", help="A node printed by `bert-tfx compile nodes`.")],
     run_dir: RunDir,
     run_id: RunId,
-    again: Annotated[
-        bool, typer.Option("--again", help="Re-run the node even if it succeeded, bypassing the cache.")
-    ] = False,
+    again: Annotated[bool, typer.Option("--again", help="Re-run a node that succeeded, without the cache.")] = False,
 ) -> None:
     """Run one node of a compiled run.
 

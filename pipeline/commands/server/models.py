@@ -7,15 +7,12 @@ from typing import Annotated, Any, Literal
 import typer
 
 from bert_keras.errors import InputError
-from pipeline.commands.options import DEFAULT_RUN_DIR
+from pipeline.commands.options import DEFAULT_RUN_DIR, ModelDir
 from pipeline.runs.run_dir import serving_dir
 
 app = typer.Typer(help="Pushed versions: list them, choose the served one.", no_args_is_help=True)
 LATEST = "latest"
 RunDir = Annotated[str, typer.Option("--run-dir", metavar="DIR", help="Run directory; its serving/ has the versions.")]
-ModelDir = Annotated[
-    str | None, typer.Option("--model-dir", metavar="DIR", help="A folder of versions, in place of the run's serving/.")
-]
 
 
 @app.command("list")

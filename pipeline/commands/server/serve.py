@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from bert_keras.errors import InputError
-from pipeline.commands.options import DEFAULT_RUN_DIR, EngineName, RunDir, chosen, with_options
+from pipeline.commands.options import DEFAULT_RUN_DIR, EngineName, ModelDir, RunDir, chosen, with_options
 from serving.middleware.settings import LimitSettings, LogSettings, SecuritySettings
 
 # Delay until the server notices `bert-tfx models promote`.
@@ -20,20 +20,14 @@ _FILE, _LAST_PORT = "FILE", 65535
 def serve(
     context: typer.Context,
     run_dir: RunDir = DEFAULT_RUN_DIR,
-    model_dir: Annotated[
-        str | None, typer.Option(metavar="DIR", help="Folder of versions, in place of --run-dir.")
-    ] = None,
+    model_dir: ModelDir = None,
     model_config_file: Annotated[
         str | None, typer.Option(metavar=_FILE, help="TensorFlow Serving's models.config: several models.")
     ] = None,
     engine: EngineName = None,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    grpc_port: Annotated[
-        int, typer.Option(min=0, max=_LAST_PORT, help="Port of TensorFlow Serving's gRPC API; 0: any free port.")
-    ] = 8500,
-    rest_port: Annotated[
-        int, typer.Option(min=0, max=_LAST_PORT, help="Port of the REST API; 0: any free port.")
-    ] = 8501,
+    grpc_port: Annotated[int, typer.Option(min=0, max=_LAST_PORT, help="Port of gRPC; 0: any free port.")] = 8500,
+    rest_port: Annotated[int, typer.Option(min=0, max=_LAST_PORT, help="Port of REST; 0: any free port.")] = 8501,
     batching: Annotated[bool, typer.Option(help="Whether to batch waiting requests.")] = True,
     batching_parameters_file: Annotated[
         str | None, typer.Option(metavar=_FILE, help="TensorFlow Serving's batching parameters.")
