@@ -3,15 +3,13 @@
 import dataclasses
 import itertools
 import os
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
 
 import typer
 
 from bert_keras.errors import InputError
 from pipeline.commands.options import Cased
-
-if TYPE_CHECKING:
-    from bert_keras.convert.model_folder import ModelFolder, Written
 
 # Rows of a calibration file that are read; some hundred of them are used.
 _MOST_ROWS = 10_000
@@ -91,7 +89,16 @@ def convert(
     if to in ("tf1", "keras-hub") or (is_contrastive and not is_onnx):
         folder = folder.without_task()
     folder = dataclasses.replace(folder, embedding=embedding)
-    written = _write_onnx(folder, target, calibration) if is_onnx else export(folder, target, to)
+    if is_onnx:
+        try:
+            from bert_keras.convert.onnx.answers import input_names
+            from bert_keras.convert.onnx.folder import write_onnx
+        except ImportError as error:
+            raise InputError(f"--to onnx needs the packages of the extra `onnx` ({error}): make setup") from error
+        rows = ("int8", _rows(calibration, input_names(folder.task))) if calibration else ("none",)
+        written = write_onnx(folder, target, *rows)
+    else:
+        written = export(folder, target, to)
     # Parts without weights are not written as ONNX.
     untrained = [] if is_onnx else [*folder.untrained, *written.untrained]
     notes = [f"NOT in {source}, untrained: {', '.join(untrained)}"] if untrained else []
@@ -107,21 +114,12 @@ def convert(
     typer.echo("; ".join([f"{target}: {shape}", *notes, *folder.remarks, *written.remarks]))
 
 
-def _write_onnx(folder: "ModelFolder", target: str, calibration: str | None) -> "Written":
-    try:
-        from bert_keras.convert.onnx.folder import write_onnx
-    except ImportError as error:
-        raise InputError(f"--to onnx needs the packages of the extra `onnx` ({error}): make setup") from error
-    return write_onnx(folder, target, *(("int8", _rows(calibration, folder)) if calibration else ("none",)))
-
-
-def _rows(path: str, folder: "ModelFolder") -> list[dict[str, Any]]:
-    """The first rows of a file, with the inputs of the folder's task."""
-    from bert_keras.convert.onnx.answers import input_names
+def _rows(path: str, names: Sequence[str]) -> list[dict[str, Any]]:
+    """The first rows of a file, with the inputs of these names."""
     from components.corpus_gen.inputs import list_files
     from pipeline.apply.rows import plan, read_rows
 
-    names, rows = input_names(folder.task), list[dict[str, Any]]()
+    rows = list[dict[str, Any]]()
     ranges = plan(list_files([path], "--calibration"))
     for number, values in itertools.islice(
         (row for units in ranges for unit in units for row in read_rows(unit, names)), _MOST_ROWS

@@ -53,11 +53,15 @@ def render(template: str, run: Run, summary: Mapping[str, Any], run_dir: str, fr
     )
     environment.filters |= {"count": "{:,}".format, "percent": percent, "seconds": _seconds}
     environment.filters["megabytes"] = lambda size: f"{size / 1e6:,.2f} MB"
+    longest = max((stage.seconds for stage in run.stages.values()), default=0) or 1
     return environment.get_template(template).render(
         summary=summary,
         frame=frame,
         verdict=gate.verdict(summary),
-        stages=_stages(run),
+        stages=[
+            {"name": s.name, "seconds": s.seconds, "share": s.seconds / longest, "state": s.state.lower()}
+            for s in run.stages.values()
+        ],
         artifacts=_artifacts(run, run_dir),
         fingerprints=summary["fingerprints"] | frame.fingerprints,
         settings=_flat(summary["recipe"]),
@@ -83,14 +87,6 @@ def baseline_metrics(run: Run) -> dict[str, float] | None:
 def percent(share: float, digits: int = 1) -> str:
     """Format a share: 0.5 -> 50.0%."""
     return f"{100 * share:.{digits}f}%"
-
-
-def _stages(run: Run) -> list[dict[str, Any]]:
-    longest = max((stage.seconds for stage in run.stages.values()), default=0) or 1
-    return [
-        {"name": s.name, "seconds": s.seconds, "share": s.seconds / longest, "state": s.state.lower()}
-        for s in run.stages.values()
-    ]
 
 
 def _artifacts(run: Run, run_dir: str) -> list[dict[str, Any]]:

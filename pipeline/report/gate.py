@@ -52,7 +52,13 @@ def gate_rows(summary: Mapping[str, Any], baseline: Mapping[str, float] | None) 
                     change = None if baseline is None else _change(summary[name], baseline[name])
                     wanted = _allowed(gate["max_mlm_perplexity_increase"], "rise", "fall", _percent)
                     rows.append(_change_row(name, metric, change, wanted, failed))
-    rows += _word_rows(summary.get("word_perplexity", {}), failed) + _pair_rows(summary, failed)
+    rows += _word_rows(summary.get("word_perplexity", {}), failed)
+    if pairs := summary.get("minimal_pairs"):
+        overall, least = pairs["overall"], pairs["min_accuracy"]
+        wanted = "no bound" if least is None else f"at least {_percent(least)}"
+        passed = None if least is None else passed_value("minimal_pairs", failed)
+        measured = f"{overall['accuracy']:.1%} of {overall['pairs']:,}"
+        rows.append(GateRow("Minimal pairs", VALUE, measured, wanted, passed))
     return rows + _teacher_rows(summary, "mlm_accuracy", "Masked-LM accuracy", "{:.1%}".format, failed)
 
 
@@ -124,15 +130,6 @@ def _word_rows(figures: Mapping[str, Mapping[str, Any]], failed: set[Threshold])
         passed = None if allowed is None or before is None else ("word_perplexity", None, kind) not in failed
         rows.append(GateRow(f"Perplexity per word, {text}", kind, measured, wanted, passed))
     return rows
-
-
-def _pair_rows(summary: Mapping[str, Any], failed: set[Threshold]) -> list[GateRow]:
-    if "minimal_pairs" not in summary:
-        return []
-    overall, least = summary["minimal_pairs"]["overall"], summary["minimal_pairs"]["min_accuracy"]
-    wanted = "no bound" if least is None else f"at least {_percent(least)}"
-    passed = None if least is None else passed_value("minimal_pairs", failed)
-    return [GateRow("Minimal pairs", VALUE, f"{overall['accuracy']:.1%} of {overall['pairs']:,}", wanted, passed)]
 
 
 def _teacher_rows(

@@ -93,8 +93,9 @@ def http_protocol(limits: LimitSettings) -> type[asyncio.Protocol]:
             tls = getattr(transport, "_ssl_protocol", None)
             if tls is not None:  # it does not count what the transport below it has buffered
                 transport = tls._transport
-                tls.pause_writing = _each(self.pause_writing, tls.pause_writing)
-                tls.resume_writing = _each(self.resume_writing, tls.resume_writing)
+                pause, resume = tls.pause_writing, tls.resume_writing
+                tls.pause_writing = lambda: (self.pause_writing(), pause())
+                tls.resume_writing = lambda: (self.resume_writing(), resume())
             transport.set_write_buffer_limits(0)
             self._abort_in("_overdue", limits.max_head_seconds)
 
@@ -142,14 +143,6 @@ def http_protocol(limits: LimitSettings) -> type[asyncio.Protocol]:
             setattr(self, timer, started)
 
     return Protocol
-
-
-def _each(*calls: Callable[[], None]) -> Callable[[], None]:
-    def both() -> None:
-        for call in calls:
-            call()
-
-    return both
 
 
 def loop_with_deadline(handshake_seconds: float) -> Callable[[], asyncio.AbstractEventLoop]:

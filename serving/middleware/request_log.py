@@ -112,9 +112,10 @@ class AccessLog:
         line: dict[str, Any] = {"time": now.replace("+00:00", "Z"), **{name: getattr(record, name) for name in names}}
         line |= {"milliseconds": round(1000 * record.seconds, 3), "code": record.code.name}
         if self._log_requests:
-            line["inputs"] = {name: _plain(array) for name, array in record.inputs.items()}
+            line["inputs"] = {name: array.tolist() for name, array in record.inputs.items()}
+        text = json.dumps(line, ensure_ascii=False, default=lambda item: item.decode(errors="backslashreplace"))
         try:
-            self._logger.info("%s", json.dumps(line, ensure_ascii=False))
+            self._logger.info("%s", text)
         except OSError as error:  # e.g. its folder was deleted: no reason to fail a request
             log.error("access log: %s", error.strerror)
 
@@ -128,11 +129,3 @@ def failure(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)[-_FRAMES:]
     where = " < ".join(f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in reversed(frames))
     return f"{type(error).__name__} in {where}"
-
-
-def _plain(array: np.ndarray) -> Any:
-    if array.dtype != object:
-        return array.tolist()
-    texts = np.empty(array.shape, object)
-    texts.ravel()[:] = [text.decode(errors="backslashreplace") for text in array.ravel()]
-    return texts.tolist()

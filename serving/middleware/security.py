@@ -171,21 +171,18 @@ def rest_context(settings: SecuritySettings) -> ssl.SSLContext | None:
     """TLS context of the REST port, which reloads changed files as `add_port` does; None without a certificate."""
     if settings.certificate_file is None:
         return None
-    return _NewestContext(_Reloaded(_tls_files(settings), lambda: _context(settings)))
+    newest = _NewestContext(ssl.PROTOCOL_TLS_SERVER)
+    newest.contexts = _Reloaded(_tls_files(settings), lambda: _context(settings))
+    return newest
 
 
 class _NewestContext(ssl.SSLContext):
     """Starts each connection with the context of the newest files, and so drops resumable sessions of an old CA."""
 
-    def __new__(cls, contexts: "_Reloaded[ssl.SSLContext]") -> "_NewestContext":
-        made = super().__new__(cls, ssl.PROTOCOL_TLS_SERVER)
-        made._contexts = contexts
-        return made
-
-    _contexts: "_Reloaded[ssl.SSLContext]"
+    contexts: "_Reloaded[ssl.SSLContext]"
 
     def wrap_bio(self, *args: Any, **options: Any) -> ssl.SSLObject:
-        return self._contexts.get().wrap_bio(*args, **options)
+        return self.contexts.get().wrap_bio(*args, **options)
 
 
 def _tls_files(settings: SecuritySettings) -> list[str]:

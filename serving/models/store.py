@@ -217,7 +217,8 @@ class ModelStore:
                 yield version, servable
 
     def _load_changed(self, version: int, path: Path, early: bool) -> Servable | None:
-        fingerprint = _fingerprint(path)
+        files = sorted((file, file.stat()) for file in path.rglob("*") if file.is_file())
+        fingerprint = [(str(file), stat.st_size, stat.st_mtime_ns) for file, stat in files]
         if self._failed.get(version) == fingerprint:
             return None
         self._failed.pop(version, None)
@@ -285,8 +286,3 @@ def _records(content: bytes) -> Iterator[bytes]:
             raise errors.ServingError(grpc.StatusCode.DATA_LOSS, f"{WARMUP_FILE}: truncated record at {at}")
         yield content[at + 12 : at + 12 + length]
         at += length + 16
-
-
-def _fingerprint(path: Path) -> object:
-    files = sorted(file for file in path.rglob("*") if file.is_file())
-    return [(str(file), stat.st_size, stat.st_mtime_ns) for file in files for stat in [file.stat()]]

@@ -129,8 +129,8 @@ def predict(
                     columns_by_input["choices"] = [list(choices) for choices in zip(*columns[1:], strict=True)]
                 answers = client.predict(columns_by_input)
                 for row in zip(*answers.values(), strict=True):
-                    named = {name: _plain(value) for name, value in zip(answers, row, strict=True)}
-                    typer.echo(json.dumps(named, ensure_ascii=False))
+                    named = dict(zip(answers, row, strict=True))
+                    typer.echo(json.dumps(named, ensure_ascii=False, default=_plain))
 
 
 def print_masks(texts: list[str], answers: list) -> None:
@@ -165,8 +165,5 @@ def _rows(texts: list[str], inputs: tuple[str, ...], takes: str) -> Iterator[lis
 
 
 def _plain(value: Any) -> Any:
-    if hasattr(value, "tolist"):
-        value = value.tolist()
-    if isinstance(value, list):
-        return [_plain(item) for item in value]
-    return value.decode(errors="replace") if isinstance(value, bytes) else value
+    """JSON of bytes, and of NumPy's arrays and numbers."""
+    return value.decode(errors="replace") if isinstance(value, bytes) else value.tolist()
