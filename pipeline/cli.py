@@ -54,16 +54,14 @@ def _options(
     os.environ["KERAS_BACKEND"] = backend
 
 
-# Panels of --help, in this order.
-_MAIN, _STEPS, _SERVING, _ORCHESTRATION = (
-    "From text to a served model",
-    "Single steps",
-    "Serving",
-    "Orchestration: Airflow, Kubeflow, Vertex AI, Dataflow",
-)
+_SERVING, _ORCHESTRATION = "Serving", "Orchestration: Airflow, Kubeflow, Vertex AI, Dataflow"
+# By the panels of --help, in this order.
 _COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
-    _MAIN: (demo.demo, runs.pretrain, runs.finetune, runs.recipes, runs.tasks, runs.report, doctor.doctor),
-    _STEPS: (
+    "From text to a served model": (
+        *(demo.demo, runs.pretrain, runs.finetune, runs.recipes, runs.tasks, runs.report),
+        doctor.doctor,
+    ),
+    "Single steps": (
         *(text.examples, text.tokenize, train.train, convert.convert, score.score, minimal_pairs.minimal_pairs),
         hard_negatives.hard_negatives,
     ),

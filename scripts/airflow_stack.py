@@ -66,7 +66,6 @@ def airflow_stack(folder: Path, dags: Path, port: int | None = None) -> Iterator
             "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",
             "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": url,
             "AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(folder / "logs"),
-            "AIRFLOW__LOGGING__LOGGING_LEVEL": "INFO",
             "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "5",
             "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "15",
             # The first request to the API server of a busy machine takes longer than Airflow's 5 seconds.

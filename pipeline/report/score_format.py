@@ -3,22 +3,15 @@
 import math
 from typing import NamedTuple
 
+# Of scores whose title is not their name.
 _TITLES = {
-    "accuracy": "Accuracy",
-    "f1": "F1",
     "micro_f1": "Micro F1",
     "macro_f1": "Macro F1",
-    "precision": "Precision",
-    "recall": "Recall",
-    "exact_match": "Exact match",
     "exact": "Exact match",
-    "matthews_correlation": "Matthews correlation",
     "pearson": "Pearson correlation",
     "spearman": "Spearman correlation",
     "mrr@10": "MRR@10",
     "ndcg@10": "NDCG@10",
-    "recall@1": "Recall@1",
-    "recall@10": "Recall@10",
 }
 _CORRELATIONS = ("matthews_correlation", "pearson", "spearman")
 MINUS = "\N{MINUS SIGN}"
@@ -89,7 +82,7 @@ class ScoreForm(NamedTuple):
 
 def score_form(kind: str, name: str) -> ScoreForm:
     """The format of a task's score by its official name; SQuAD's scores are already in per cent."""
-    return ScoreForm(_TITLES[name], _scale(kind, name), _NOTES[kind, name])
+    return ScoreForm(_TITLES.get(name, name.replace("_", " ").capitalize()), _scale(kind, name), _NOTES[kind, name])
 
 
 def figure(kind: str, name: str, value: float | None) -> str:
