@@ -19,7 +19,6 @@ EVALUATOR = "Evaluator"
 SERVING_VALIDATOR = "ServingValidator"
 MODEL_PUSH = "ModelPush"
 
-# Keys of inputs and outputs.
 EARLIER = "earlier"
 DOCUMENTS = "documents"
 VOCABULARY = "vocabulary"

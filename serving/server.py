@@ -141,7 +141,6 @@ class Server:
         app = rest_app(self.inference, queue, [metrics.route(), *routes.routes()])
         config = uvicorn.Config(
             RestCalls(app, observers, self._available, tokens, routes.PATHS),
-            # None means plain HTTP.
             ssl_context_factory=None if tls_context is None else lambda *_: tls_context,
             http=connections.http_protocol(limits),
             lifespan="off",

@@ -115,16 +115,15 @@ class RowModel:
         half = len(numbers) // 2
         try:
             request = self._servable.prepare(self._name, inputs)
-            fits = half == 0 or request.answer_bytes <= _ANSWER_BYTES
-            outputs = request.run() if fits else {}
+            outputs = request.run() if half == 0 or request.answer_bytes <= _ANSWER_BYTES else None
         except ServingError as error:
             if error.code is not grpc.StatusCode.INVALID_ARGUMENT:
                 raise
-            fits = half == 0
-            if fits:
+            if half == 0:
                 results[numbers[0]] = str(error)
                 return
-        if not fits:
+            outputs = None
+        if outputs is None:
             for part in (slice(half), slice(half, None)):
                 self._answer(numbers[part], {key: array[part] for key, array in inputs.items()}, results)
             return

@@ -19,8 +19,7 @@ from components.serving_validator.component import ServingValidator
 from components.task_example_gen.component import TaskExampleGen
 from pipeline import stages
 from pipeline.dags.eval_gate import task_eval_config
-from pipeline.dags.pretraining import pretraining_stages
-from pipeline.dags.trained import Trained, trainer_of
+from pipeline.dags.pretraining import Trained, pretraining_stages, trainer_of
 from pipeline.recipes.finetuning import FineTuneRecipe
 from pipeline.recipes.settings import Recipe
 from pipeline.runs.run_dir import artifacts_dir, model_name, serving_dir, training_dir

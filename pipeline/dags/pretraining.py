@@ -1,16 +1,19 @@
-"""The stages of pre-training: from text files to a model. Wiring only."""
+"""The stages of pre-training, from text files to a model, and the Trainer of both workflows. Wiring only."""
 
 import dataclasses
 import os
+from typing import Any
 
+import tensorflow_model_analysis as tfma
 from google.protobuf import text_format
-from tfx.components import ExampleValidator, StatisticsGen
+from tfx.components import ExampleValidator, StatisticsGen, Trainer
 from tfx.components.schema_gen.import_schema_gen.component import ImportSchemaGen
 from tfx.dsl.components.base.base_component import BaseComponent
 from tfx.dsl.components.common.importer import Importer
+from tfx.proto import trainer_pb2
 from tfx.types import channel, standard_artifacts
 
-from bert_keras.jobs import PretrainJob
+from bert_keras.jobs import Job, PretrainJob
 from bert_keras.objectives.table import PARTS
 from bert_keras.training.config import SecondPhase, TrainingConfig
 from components.code_version import PRETRAINING, code_fingerprint, weights_fingerprint
@@ -27,10 +30,42 @@ from components.trainer.component import InitialModel
 from components.vocab_gen.component import VocabGen
 from pipeline import stages
 from pipeline.dags.eval_gate import eval_config
-from pipeline.dags.trained import Trained, trainer_of
 from pipeline.recipes.settings import Recipe
 from pipeline.runs.run_dir import schema_dir, training_dir
 from pipeline.runs.spec import RunSpec
+
+
+@dataclasses.dataclass
+class Trained:
+    """A pipeline up to its Trainer.
+
+    `stages` are in a valid order of execution. The model is judged on the `eval` split of `examples` by `gate`
+    (`pipeline.dags.eval_gate`); `initial` exports the model that the training started from, the baseline if no blessed
+    model is comparable; `reference` are examples of text that is not trained on, scored as `forgetting` says.
+    """
+
+    stages: list[BaseComponent]
+    trainer: Trainer
+    examples: channel.BaseChannel
+    gate: tfma.EvalConfig
+    initial: BaseComponent | None = None
+    reference: channel.BaseChannel | None = None
+    forgetting: ForgettingSettings | None = None
+    pairs: PairSettings | None = None
+    teacher: TeacherSettings | None = None
+
+
+def trainer_of(entry_point: str, job: Job, examples: channel.BaseChannel, **inputs: Any) -> Trainer:
+    """The Trainer of a job; TFX passes the job's fields, without the folders, to the function `run_fn` of a module."""
+    return Trainer(
+        # Not `module_file`: it copies files without their packages, and needs pip in the environment.
+        run_fn=f"{entry_point}.run_fn",
+        examples=examples,
+        train_args=trainer_pb2.TrainArgs(splits=["train"]),
+        eval_args=trainer_pb2.EvalArgs(splits=["eval"]),
+        custom_config=dataclasses.asdict(job),
+        **inputs,
+    )
 
 
 def pretraining_stages(spec: RunSpec, recipe: Recipe) -> Trained:

@@ -19,7 +19,6 @@ LIBRARIES = (
     "rich", "IPython", "jinja2", "absl", "starlette", "pydantic", "hypothesis", "h5py", "attr", "setuptools", "pip",
 )  # fmt: skip
 FILES_AT_A_TIME = 400
-# Size of the demo's corpus.
 CORPUS_BYTES = 12_000_000
 MIN_CHARACTERS = 200
 # Minimum share of letters in a line: English text is above it; tables, signatures and drawings are below.

@@ -5,7 +5,6 @@ from typing import Any
 
 # The steps before and after the nodes; what `finish` writes if a model was pushed.
 COMPILE, FINISH, PUSHED = "compile", "finish", "pushed"
-# The environment variable of ML Metadata's password.
 PASSWORD = "BERT_TFX_METADATA_PASSWORD"
 
 

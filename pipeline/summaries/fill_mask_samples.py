@@ -13,7 +13,6 @@ from bert_keras.tokenizers.unicode_tables import IDEOGRAPH_BLOCKS
 from components.io.shards import read_documents
 
 SAMPLES = 8
-# Maximum number of sentences tried.
 CANDIDATES = 4 * SAMPLES
 # Long enough to predict from, short enough to read; in words between blanks, or in ideographs.
 MIN_WORDS, MAX_WORDS = 8, 20

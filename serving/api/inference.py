@@ -90,11 +90,6 @@ class Inference:
         request_log.annotate(servable, signature_name)
         return servable
 
-    def check(self, servable: Servable, signature_name: str, inputs: Mapping[str, np.ndarray]) -> None:
-        """Record the called signature and refuse inputs above the limits."""
-        request_log.annotate(servable, signature_name, inputs)
-        check(inputs, self.limits)
-
     def _prepare(
         self,
         servable: Servable,
@@ -104,7 +99,8 @@ class Inference:
         output_filter: Sequence[str] = (),
         growth: int = 1,
     ) -> Job:
-        self.check(servable, signature_name, inputs)
+        request_log.annotate(servable, signature_name, inputs)
+        check(inputs, self.limits)
         job = servable.prepare(signature_name, inputs, output_filter)
         limit = self.limits.max_answer_bytes // growth
         if job.answer_bytes > limit:

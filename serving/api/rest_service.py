@@ -251,7 +251,6 @@ class _RestApi:
             }
             for name, store in self._models.stores.items()
         ]
-        # OpenAI's clients read the rest.
         data = [
             {"id": name, "object": "model", "created": self._began, "owned_by": "bert-tfx"}
             for name in self._models.stores

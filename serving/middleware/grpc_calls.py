@@ -51,7 +51,6 @@ class GrpcCalls(grpc.ServerInterceptor):
     ):
         self._seconds, self._observers, self._names = seconds, observers, names
         self._tokens, self._administrators = tokens, administrators
-        # Seconds left.
         self.waiting: dict[grpc.ServicerContext, float] = {}
         self.sending: dict[grpc.ServicerContext, float] = {}
         self._lock = threading.Lock()

@@ -44,7 +44,6 @@ Engines: TypeAlias = Mapping[str, Callable[[str, int, Path, BatchingSettings | N
 TENSORFLOW: Engines = {SAVED_MODEL_FILE: GraphServable}
 # "loading" or "warm-up", the version's folder -> what measures it, as `serving.middleware.metrics` does.
 Measured: TypeAlias = Callable[[str, Path], contextlib.AbstractContextManager[None]]
-# TFRecords of `tensorflow.serving.PredictionLog`.
 WARMUP_FILE = "assets.extra/tf_serving_warmup_requests"
 
 

@@ -1,6 +1,5 @@
 """Tables of the report: metrics of slices, confused labels, a hyper-parameter search, restarts."""
 
-import dataclasses
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -14,22 +13,14 @@ MAX_LABELS = 12
 PAIRS_SHOWN = 20
 
 
-@dataclasses.dataclass(frozen=True)
-class Cell:
-    """Rows with one pair of true and predicted label: their number, and share of the true label's rows."""
-
-    count: int
-    share: float
-
-
 class Confusion(NamedTuple):
-    """A confusion matrix, a line a true label with the cells of the predicted ones and the number of rows.
+    """A confusion matrix: for each true label the numbers of rows by predicted label, and in all.
 
     With too many labels it has the most frequent mistakes instead: `pairs` of labels and their number of rows.
     """
 
     labels: list[str]
-    lines: list[tuple[str, list[Cell], int]]
+    lines: list[tuple[str, list[int], int]]
     pairs: list[tuple[str, str, int]]
 
 
@@ -41,12 +32,8 @@ def confusion(labels: Sequence[str], golds: Sequence[str], answers: Sequence[str
         wrong = [(gold, answer, n) for (gold, answer), n in counts.items() if gold != answer]
         wrong.sort(key=lambda pair: (-pair[2], order[pair[0]], order[pair[1]]))
         return Confusion([], [], wrong[:PAIRS_SHOWN])
-    lines = []
-    for gold in labels:
-        of_gold = [counts[gold, answer] for answer in labels]
-        total = sum(of_gold)
-        lines.append((gold, [Cell(n, n / (total or 1)) for n in of_gold], total))
-    return Confusion(list(labels), lines, [])
+    rows = {gold: [counts[gold, answer] for answer in labels] for gold in labels}
+    return Confusion(list(labels), [(gold, row, sum(row)) for gold, row in rows.items()], [])
 
 
 class Column(NamedTuple):
