@@ -97,10 +97,7 @@ def _unraisable(unraisable: "sys.UnraisableHookArgs") -> None:
 
 
 def _code_of_serving(error: Exception) -> Exit | None:
-    """The exit code of an error of `serving` that is meant for users; None for a defect.
-
-    A request that a server refused as invalid, and one that was never sent, are bad input.
-    """
+    """The exit code of an error of `serving` for users; None: a defect. Requests invalid or not sent are bad input."""
     # Only commands that deal with a server have imported these.
     client, server, errors = (sys.modules.get(f"serving.{module}") for module in ("client", "server", "errors"))
     if errors and isinstance(error, errors.SettingsError):
@@ -116,10 +113,7 @@ _SECONDS_TO_STOP = 4.0
 
 
 def _answer_ctrl_c(number: int) -> None:
-    """End the command soon if its KeyboardInterrupt does not: Beam waits forever for workers that Ctrl-C has ended.
-
-    Files are written as a whole or not at all. The server and a training handle the signal themselves.
-    """
+    """End the command soon if its KeyboardInterrupt does not: Beam waits forever for workers that Ctrl-C has ended."""
     if number != signal.SIGINT or signal.getsignal(number) is not signal.default_int_handler:
         return
     if ctrl_c.is_set():

@@ -34,13 +34,8 @@ POSTGRES_USER = "postgres"
 def airflow_stack(folder: Path, dags: Path, port: int | None = None) -> Iterator[dict[str, str]]:
     """Run databases and Airflow; stop all of them at the end, also after errors.
 
-    Args:
-        folder: ML Metadata's database, Airflow's logs and its configuration; kept.
-        dags: Airflow's folder of DAGs.
-        port: of Airflow's API and pages; None: a free one.
-
-    Yields:
-        The environment for `airflow`, `AirflowApi` and `bert-tfx`; BERT_TFX_METADATA_URI is the address of ML Metadata.
+    `folder` keeps ML Metadata's database, Airflow's logs and its configuration; `port` is that of Airflow's API and
+    pages, None a free one. Yields the environment of `airflow`, `AirflowApi` and `bert-tfx`, with BERT_TFX_METADATA_URI.
     """
     os.umask(0o077)
     (folder / "logs").mkdir(parents=True, exist_ok=True)

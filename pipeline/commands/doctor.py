@@ -94,12 +94,7 @@ class Machine:
 
 
 def findings(machine: Machine, requires: Sequence[str], lock: str = "") -> Iterator[Finding]:
-    """Judge a machine.
-
-    Args:
-        requires: requirements of the installed package, with the marker `extra == "..."` for those of its extras.
-        lock: text of the lock of this Python, where there is a checkout; empty: there is none.
-    """
+    """Judge a machine by the requirements of the installed package and its extras, and by the text of its lock."""
     version = "{}.{}".format(*machine.python)
     good = (3, 10) <= machine.python < (3, 14)
     few = "" if machine.python[1] in (11, 12, 13) and good else "take 3.11 (any glibc), or 3.12 or 3.13 (glibc 2.39)"

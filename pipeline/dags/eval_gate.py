@@ -96,10 +96,7 @@ def _add_threshold(
 def _eval_config(
     metrics: list[tfma.MetricConfig], above_chance: Sequence[str], slices: Sequence[tfma.SlicingSpec]
 ) -> tfma.EvalConfig:
-    """Metrics of the candidate's and the baseline's `evaluate` signature, over all examples and over slices.
-
-    Metrics in `above_chance` must exceed the floor of chance over all examples.
-    """
+    """Metrics over all examples and over slices; those in `above_chance` must exceed the floor of chance over all."""
     model = {"model_type": "tf_generic", "signature_name": "evaluate"}
     floor = tfma.MetricThreshold(value_threshold=tfma.GenericValueThreshold(lower_bound={"value": STANDARD_ERRORS}))
     spec = tfma.MetricsSpec(metrics=metrics)

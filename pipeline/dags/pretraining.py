@@ -182,10 +182,7 @@ def _examples_of_phase(
 def _other_examples(
     recipe: Recipe, corpus: CorpusSettings, files: InputList, vocabulary: channel.BaseChannel, kind: str
 ) -> list[BaseComponent]:
-    """The stages from other text to its examples; the first makes the documents.
-
-    `kind` is `stages.REFERENCE`: all held out, for the judged phase; or `REPLAY`: all trained on, in each phase.
-    """
+    """The stages from other text to its examples: `REFERENCE`, held out, or `REPLAY`, trained on in each phase."""
     replay = kind == stages.REPLAY
     corpus = dataclasses.replace(corpus, eval_fraction=NONE_HELD_OUT if replay else ALL_HELD_OUT)
     corpus_gen = CorpusGen(None, files.path, files.fingerprint, corpus).with_id(stages.CORPUS_GEN + kind)

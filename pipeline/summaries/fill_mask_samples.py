@@ -47,10 +47,7 @@ def sample_predictions(model_dir: str, documents_dir: str, algorithm: str) -> li
 
 
 def _masked_sentences(documents_dir: str, mask: str = default_format(WORDPIECE).mask) -> Iterator[tuple[str, str]]:
-    """The first suitable sentence of each held-out document, its middle word masked, and the word.
-
-    In Chinese and Japanese the middle ideograph is masked: BERT reads each as a word.
-    """
+    """The first suitable sentence of each held-out document, its middle word, or ideograph, masked, and the word."""
     for path in files_in(f"{documents_dir}/Split-eval"):
         for segments in read_documents(path):
             for segment in segments:

@@ -103,10 +103,7 @@ def _is_baseline(initial: ArtifactRecord, run: Run) -> bool:
 
 
 def _word_perplexity(run: Run, evaluation: str, examples: str, perplexity: str) -> dict[str, Any]:
-    """The initial model's and the new one's perplexity per word, held out and on the reference corpus if there is one.
-
-    Empty without an initial model; a figure of the initial model is None if it has no head to be scored with.
-    """
+    """Perplexities per word of the initial model (None: it has no head to be scored with) and the new one."""
     initial = run.initial_model
     if initial is None:
         return {}
@@ -217,10 +214,7 @@ def data_line(figures: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _least_original(metrics: Mapping[str, float], examples: str) -> dict[str, Any]:
-    """Lower bound of the accuracy of ELECTRA's discriminator if it called all tokens original.
-
-    At most the masked tokens are replaced, so at least the others are original.
-    """
+    """Least accuracy of ELECTRA's discriminator if it called all tokens original: at most the masked are replaced."""
     if "disc_accuracy" not in metrics:
         return {}
     counts = read_json(os.path.join(examples, EXAMPLE_SPEC_FILE))["counts"][EVAL]

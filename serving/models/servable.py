@@ -195,10 +195,7 @@ _TensorFlow = collections.namedtuple("_TensorFlow", "config_pb2 session errors_i
 
 
 def _tensorflow() -> _TensorFlow:
-    """The modules of TensorFlow that a session needs, and TensorFlow Text's ops.
-
-    All of TensorFlow takes 4 s of CPU to import, these 0.6 s. Imported when needed: the client and `--help` do without.
-    """
+    """The modules of TensorFlow that a session needs (0.6 s of CPU, all of it 4 s), and TensorFlow Text's ops."""
     with _importing:
         return _imported_tensorflow()
 

@@ -203,10 +203,7 @@ class ModelStore:
         return [name for name in self._engines if (path / name).is_file()]
 
     def _select(self, policy: VersionPolicy, early: bool = False) -> Iterator[tuple[int, Servable]]:
-        """Versions on disk that `policy` selects, highest first; loads those that are not available, as needed.
-
-        `early`: nothing is served, so the first answers requests once its warm-up has answered one, still LOADING.
-        """
+        """Versions on disk that `policy` selects, highest first, loaded. `early`: the first answers while LOADING."""
         on_disk, chosen = self._versions(), 0
         for version in policy.candidates(on_disk):
             if chosen == policy.latest:
