@@ -35,7 +35,7 @@ def airflow_stack(folder: Path, dags: Path, port: int | None = None) -> Iterator
     """Run databases and Airflow; stop all of them at the end, also after errors.
 
     `folder` keeps ML Metadata's database, Airflow's logs and its configuration; `port` is that of Airflow's API and
-    pages, None a free one. Yields the environment of `airflow`, `AirflowApi` and `bert-tfx`, with BERT_TFX_METADATA_URI.
+    pages, None a free one. Yields the environment of `airflow`, `AirflowApi`, `bert-tfx`, with BERT_TFX_METADATA_URI.
     """
     os.umask(0o077)
     (folder / "logs").mkdir(parents=True, exist_ok=True)
