@@ -94,8 +94,8 @@ def http_protocol(limits: LimitSettings) -> type[asyncio.Protocol]:
             if tls is not None:  # it does not count what the transport below it has buffered
                 transport = tls._transport
                 pause, resume = tls.pause_writing, tls.resume_writing
-                tls.pause_writing = lambda: (self.pause_writing(), pause())
-                tls.resume_writing = lambda: (self.resume_writing(), resume())
+                tls.pause_writing = lambda: (self.pause_writing(), pause())  # type: ignore[func-returns-value]
+                tls.resume_writing = lambda: (self.resume_writing(), resume())  # type: ignore[func-returns-value]
             transport.set_write_buffer_limits(0)
             self._abort_in("_overdue", limits.max_head_seconds)
 
