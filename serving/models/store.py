@@ -22,9 +22,8 @@ import logging
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import grpc
 
@@ -47,8 +46,7 @@ Measured: TypeAlias = Callable[[str, Path], contextlib.AbstractContextManager[No
 WARMUP_FILE = "assets.extra/tf_serving_warmup_requests"
 
 
-@dataclass(frozen=True)
-class VersionStatus:
+class VersionStatus(NamedTuple):
     """State of one version, as in GetModelStatus."""
 
     version: int

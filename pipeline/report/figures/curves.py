@@ -34,6 +34,7 @@ FONT_POINTS = 8
 MAX_POINTS = 300
 
 Log = list[dict[str, Any]]
+plain = "{:.3g}".format
 
 
 class Picture(NamedTuple):
@@ -190,11 +191,6 @@ def _describe(curve: Curve, series: Mapping[str, Sequence[tuple[int, float]]]) -
 def _entropy(share: float) -> float:
     """Loss, in nats, of always predicting the shares of real and random pairs."""
     return -sum(p * math.log(p) for p in (share, 1.0 - share) if p > 0)
-
-
-def plain(value: float) -> str:
-    """A number for an axis."""
-    return f"{value:.3g}"
 
 
 def percent(value: float) -> str:

@@ -131,10 +131,7 @@ def _choice(task: Task, row: TaskRow, answer: int) -> list[Field]:
 
 
 def _is_inexact(task: Task, row: TaskRow, answer: str | None) -> bool:
-    if answer is None:
-        return True
-    scores = _of_span(task, row, answer)
-    return not scores["exact" if task.unanswerable else "exact_match"]
+    return answer is None or not _of_span(task, row, answer)["exact" if task.unanswerable else "exact_match"]
 
 
 def _of_span(task: Task, row: TaskRow, answer: str) -> Mapping[str, float]:
