@@ -90,6 +90,11 @@ class Inference:
         request_log.annotate(servable, signature_name)
         return servable
 
+    def check(self, servable: Servable, signature_name: str, inputs: Mapping[str, np.ndarray]) -> None:
+        """Record the called signature and refuse inputs above the limits."""
+        request_log.annotate(servable, signature_name, inputs)
+        check(inputs, self.limits)
+
     def _prepare(
         self,
         servable: Servable,
@@ -99,8 +104,7 @@ class Inference:
         output_filter: Sequence[str] = (),
         growth: int = 1,
     ) -> Job:
-        request_log.annotate(servable, signature_name, inputs)
-        check(inputs, self.limits)
+        self.check(servable, signature_name, inputs)
         job = servable.prepare(signature_name, inputs, output_filter)
         limit = self.limits.max_answer_bytes // growth
         if job.answer_bytes > limit:
