@@ -45,8 +45,7 @@ class Inference:
     def __init__(
         self, models: ModelManager, queue: QueueSettings, batching: BatchingSettings | None, limits: LimitSettings
     ):
-        self.models = models
-        self.limits = limits
+        self.models, self.limits = models, limits
         memory = _LARGE_ANSWERS * (1 + _COPIES) * limits.max_answer_bytes
         self._admission, self._scheduler = Admission(queue.max_requests, memory), Scheduler(batching)
         self.reserve = self._admission.reserve

@@ -100,17 +100,10 @@ def _error(status: int, message: str) -> Response:
 
 class _RestApi:
     def __init__(self, inference: Inference, queue: QueueSettings):
-        self._inference = inference
-        self._models = inference.models
-        self._queue = queue
+        self._inference, self._models, self._queue = inference, inference.models, queue
         self._began = int(time.time())
 
-    async def post(
-        self,
-        request: Request,
-        work: _Work,
-        to_error: _ToError = _error,
-    ) -> Response:
+    async def post(self, request: Request, work: _Work, to_error: _ToError = _error) -> Response:
         """Answer with `work`, a coroutine or in a thread, from the path's parameters, the body and the context."""
         context = RequestContext(self._queue.rest_timeout_seconds)
         request.scope[HELD].callback(context.held.close)

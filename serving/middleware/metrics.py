@@ -62,9 +62,7 @@ class Metrics:
         def histogram(name: str, what: str, buckets: list[float], *labels: str) -> Histogram:
             return Histogram(name, what, labels, buckets=buckets, registry=registry)
 
-        serving = ":tensorflow:serving:"
-        loading = ":tensorflow:cc:saved_model:"
-        wall = "Wall time (in microseconds)"
+        serving, loading, wall = ":tensorflow:serving:", ":tensorflow:cc:saved_model:", "Wall time (in microseconds)"
         self._requests = counter(f"{serving}request_count", "Requests.", "model_name", "status")
         self._latency = histogram(
             f"{serving}request_latency", f"{wall} of requests.", _MICROSECONDS, "model_name", "API", "entrypoint"

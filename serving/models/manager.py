@@ -204,13 +204,16 @@ class ModelManager:
             return self._without_file, None
         return read_model_configs(self._file)
 
+    def _content(self, file: Path) -> object:
+        """Content to compare with that applied last: bytes, None for no file, or why it cannot be read."""
+        try:
+            return file.read_bytes() if file.exists() else None
+        except OSError as error:
+            return str(error)
+
     def _look(self) -> None:
         assert self._file is not None
-        content: object = None  # or bytes, or why it cannot be read
-        try:
-            content = self._file.read_bytes() if self._file.exists() else None
-        except OSError as error:
-            content = str(error)
+        content = self._content(self._file)
         same = self._refused[:1] == [content]
         if content == self._applied or (same and time.monotonic() < self._again):
             return

@@ -52,9 +52,7 @@ class Servable:
         budget: Budget | None = None,
     ):
         batching = batching or BatchingSettings()
-        self.name = name
-        self.version = version
-        self.path = path
+        self.name, self.version, self.path = name, version, path
         self.mask, pad = _special_tokens(path)
         self._pad = pad.encode()
         self.dimensions = _dimensions_of(path)
