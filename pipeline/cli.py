@@ -1,7 +1,5 @@
 """The command line `bert-tfx`. Commands import heavy libraries when they need them."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib.util
 import logging
@@ -11,7 +9,8 @@ import signal
 import sys
 import threading
 import warnings
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from collections.abc import Callable
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -25,9 +24,6 @@ from pipeline.commands.compile import kubeflow as compile_kubeflow
 from pipeline.commands.compile import nodes as compile_nodes
 from pipeline.commands.server import ask, deploy, models, serve
 from pipeline.runs.exit_codes import Exit, storage_trouble
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 app = typer.Typer(
     help="One TFX pipeline from raw text to a served BERT.",
@@ -58,18 +54,14 @@ def _options(
     os.environ["KERAS_BACKEND"] = backend
 
 
-# Width of help that goes to a file or another program, so that names of options are not cut.
-PIPED_HELP_COLUMNS = 120
-# Panels of --help, in this order.
-_MAIN, _STEPS, _SERVING, _ORCHESTRATION = (
-    "From text to a served model",
-    "Single steps",
-    "Serving",
-    "Orchestration: Airflow, Kubeflow, Vertex AI, Dataflow",
-)
+_SERVING, _ORCHESTRATION = "Serving", "Orchestration: Airflow, Kubeflow, Vertex AI, Dataflow"
+# By the panels of --help, in this order.
 _COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
-    _MAIN: (demo.demo, runs.pretrain, runs.finetune, runs.recipes, runs.tasks, runs.report, doctor.doctor),
-    _STEPS: (
+    "From text to a served model": (
+        *(demo.demo, runs.pretrain, runs.finetune, runs.recipes, runs.tasks, runs.report),
+        doctor.doctor,
+    ),
+    "Single steps": (
         *(text.examples, text.tokenize, train.train, convert.convert, score.score, minimal_pairs.minimal_pairs),
         hard_negatives.hard_negatives,
     ),
@@ -86,40 +78,26 @@ app.add_typer(deploy.app, name="deploy", rich_help_panel=_SERVING)
 app.add_typer(compile_nodes.compile_app, name="compile", rich_help_panel=_ORCHESTRATION)
 
 
-def _quiet() -> None:
-    """Silence the libraries on the terminal, before they are imported; a run's log has their messages."""
+def _prepare_terminal() -> None:
+    """Silence the libraries before they are imported (a run's log has their messages); widen help that is piped."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     warnings.filterwarnings("ignore")
     logging.getLogger().addHandler(logging.NullHandler())
     sys.unraisablehook = _unraisable
-
-
-def _widen_piped_help() -> None:
-    """Widen help without a terminal, where typer assumes 80 columns and cuts the names of long options."""
+    # Typer would assume 80 columns, and cut the names of long options.
     if not (sys.stdout.isatty() and sys.stderr.isatty()):
-        os.environ.setdefault("TERMINAL_WIDTH", str(PIPED_HELP_COLUMNS))
+        os.environ.setdefault("TERMINAL_WIDTH", "120")
 
 
-def _unraisable(unraisable: sys.UnraisableHookArgs) -> None:
+def _unraisable(unraisable: "sys.UnraisableHookArgs") -> None:
     """Suppress TensorFlow's errors during interpreter shutdown."""
     if "AtomicFunction.__del__" not in repr(unraisable.object):
         sys.__unraisablehook__(unraisable)
 
 
-def _split_beam_args(words: list[str]) -> tuple[list[str], list[str]]:
-    """Split off the words after `--`, for commands that pass them to Beam."""
-    if words[:1] not in (["apply"], ["examples"], ["pretrain"], ["compile"]) or "--" not in words:
-        return words, []
-    end = words.index("--")
-    return words[:end], words[end + 1 :]
-
-
 def _code_of_serving(error: Exception) -> Exit | None:
-    """The exit code of an error of `serving` that is meant for users; None for a defect.
-
-    A request that a server refused as invalid, and one that was never sent, are bad input.
-    """
+    """The exit code of an error of `serving` for users; None: a defect. Requests invalid or not sent are bad input."""
     # Only commands that deal with a server have imported these.
     client, server, errors = (sys.modules.get(f"serving.{module}") for module in ("client", "server", "errors"))
     if errors and isinstance(error, errors.SettingsError):
@@ -135,10 +113,7 @@ _SECONDS_TO_STOP = 4.0
 
 
 def _answer_ctrl_c(number: int) -> None:
-    """End the command soon if its KeyboardInterrupt does not: Beam waits forever for workers that Ctrl-C has ended.
-
-    Files are written as a whole or not at all. The server and a training handle the signal themselves.
-    """
+    """End the command soon if its KeyboardInterrupt does not: Beam waits forever for workers that Ctrl-C has ended."""
     if number != signal.SIGINT or signal.getsignal(number) is not signal.default_int_handler:
         return
     if ctrl_c.is_set():
@@ -163,12 +138,13 @@ def _end() -> NoReturn:
 
 # Their arguments are texts; a server replaces invalid bytes in them.
 _OF_TEXTS = ("fill-mask", "encode", "predict")
+# They pass the words after `--` to Beam.
+_ON_BEAM = ("apply", "examples", "pretrain", "compile")
 
 
 def main(application: typer.Typer = app) -> None:
     """Run a command. Errors that the user can fix are one line on standard error; a defect is a traceback."""
-    _quiet()
-    _widen_piped_help()
+    _prepare_terminal()
     code: int = Exit.FAILED
     message = ""
     ctrl_c.clear()
@@ -176,9 +152,11 @@ def main(application: typer.Typer = app) -> None:
         for word in map(os.fsencode, sys.argv[1:]):
             if sys.argv[1] not in _OF_TEXTS and word != word.decode("utf-8", "replace").encode():
                 raise InputError(f"{word!r} is not UTF-8; rename the file, or write the argument in UTF-8")
-        words, beam_args = _split_beam_args(sys.argv[1:])
+        words, end = sys.argv[1:], len(sys.argv)
+        if words and words[0] in _ON_BEAM and "--" in words:
+            end = words.index("--")
         with answered(_answer_ctrl_c):
-            application(args=words, obj=beam_args)
+            application(args=words[:end], obj=words[end + 1 :])
     except InputError as error:
         # Remove Beam's name of the transform.
         code, message = Exit.BAD_INPUT, re.sub(r" \[while running '.*'\]$", "", str(error))

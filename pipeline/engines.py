@@ -1,7 +1,5 @@
 """The engines that compute a model's signatures, for the server and for `bert-tfx apply`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from serving.models.engine_servable import EngineServable

@@ -4,8 +4,6 @@ The id of a second phase's stage is `PRETRAIN_EXAMPLE_GEN + SECOND_PHASE`; of th
 on, `CORPUS_GEN + REFERENCE`; of text that is mixed in, `PRETRAIN_EXAMPLE_GEN + REPLAY` + one of `PHASES`.
 """
 
-from __future__ import annotations
-
 EARLIER_DOCUMENTS = "EarlierDocuments"
 CORPUS_GEN = "CorpusGen"
 VOCAB_GEN = "VocabGen"
@@ -21,7 +19,6 @@ EVALUATOR = "Evaluator"
 SERVING_VALIDATOR = "ServingValidator"
 MODEL_PUSH = "ModelPush"
 
-# Keys of inputs and outputs.
 EARLIER = "earlier"
 DOCUMENTS = "documents"
 VOCABULARY = "vocabulary"

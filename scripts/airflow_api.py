@@ -1,7 +1,5 @@
 """A client of Airflow's REST API, for the demo and its tests: the commands of Airflow take seconds of a core each."""
 
-from __future__ import annotations
-
 import http
 import json
 import time
@@ -17,22 +15,14 @@ SECONDS_TO_PARSE = 120
 
 
 class AirflowApi:
-    """Airflow's API server of a stack.
-
-    Args:
-        environ: the environment that `airflow_stack` yields.
-    """
+    """Airflow's API server of a stack, from the environment that `airflow_stack` yields."""
 
     def __init__(self, environ: Mapping[str, str]):
         self._url = environ["AIRFLOW__API__BASE_URL"]
         self._passwords = Path(environ["AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE"])
 
     def __call__(self, method: str, path: str, body: Any = None) -> Any:
-        """Send a request to `/api/v2`.
-
-        Raises:
-            urllib.error.HTTPError: refused; its message ends with the server's own.
-        """
+        """Send a request to `/api/v2`; urllib.error.HTTPError ends with the server's own message."""
         password = json.loads(self._passwords.read_text())[USER]
         token = self._send("POST", "/auth/token", {"username": USER, "password": password}, {})["access_token"]
         return self._send(method, f"/api/v2/{path}", body, {"Authorization": f"Bearer {token}"})

@@ -4,8 +4,6 @@ Usage: scripts/airflow.sh [--run-dir DIR] [--web] [OPTION OF `bert-tfx compile a
 Prints a line as each task ends. Exit codes are those of `bert-tfx pretrain`.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import json

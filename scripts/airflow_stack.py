@@ -5,8 +5,6 @@ The databases are Debian's packages (installed by `scripts/airflow.sh`), Airflow
 Airflow's pages are new at each start and only in files of mode 0600 and in the environment of what is started here.
 """
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import glob
@@ -36,13 +34,8 @@ POSTGRES_USER = "postgres"
 def airflow_stack(folder: Path, dags: Path, port: int | None = None) -> Iterator[dict[str, str]]:
     """Run databases and Airflow; stop all of them at the end, also after errors.
 
-    Args:
-        folder: ML Metadata's database, Airflow's logs and its configuration; kept.
-        dags: Airflow's folder of DAGs.
-        port: of Airflow's API and pages; None: a free one.
-
-    Yields:
-        The environment for `airflow`, `AirflowApi` and `bert-tfx`; BERT_TFX_METADATA_URI is the address of ML Metadata.
+    `folder` keeps ML Metadata's database, Airflow's logs and its configuration; `port` is that of Airflow's API and
+    pages, None a free one. Yields the environment of `airflow`, `AirflowApi`, `bert-tfx`, with BERT_TFX_METADATA_URI.
     """
     os.umask(0o077)
     (folder / "logs").mkdir(parents=True, exist_ok=True)
@@ -68,7 +61,6 @@ def airflow_stack(folder: Path, dags: Path, port: int | None = None) -> Iterator
             "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",
             "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": url,
             "AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(folder / "logs"),
-            "AIRFLOW__LOGGING__LOGGING_LEVEL": "INFO",
             "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "5",
             "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "15",
             # The first request to the API server of a busy machine takes longer than Airflow's 5 seconds.
@@ -175,7 +167,6 @@ def _free_port() -> int:
 
 
 def _accepts(path: Path) -> bool:
-    """Whether a server's socket accepts connections."""
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as sock:
         sock.connect(str(path))
         return True

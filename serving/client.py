@@ -48,13 +48,11 @@ class Client(contextlib.AbstractContextManager["Client"]):
 
     Args:
         address: HOST:PORT of the gRPC port.
-        model: name of the served model.
         timeout: deadline of a call, in seconds.
         ca_file: PEM file with the CAs trusted to sign the server's certificate; enables TLS.
         certificate, key: PEM files of this client, for a server that requires client certificates (mutual TLS).
         token: bearer token for every call; refused without TLS unless the server is on this machine.
-        version_label: label of the version to call, such as `stable`.
-        version: number of the version to call, instead of a label; without either, the newest.
+        version_label, version: of the version to call, one of them; without either, the newest.
     """
 
     def __init__(
@@ -71,11 +69,8 @@ class Client(contextlib.AbstractContextManager["Client"]):
     ):
         if version is not None and version_label is not None:
             raise ClientError(f"version {version} and label {version_label} were given: choose one of them")
-        self.address = address
-        self.model = model
-        self.timeout = timeout
-        self.version_label = version_label
-        self.version = version
+        self.address, self.model, self.timeout = address, model, timeout
+        self.version_label, self.version = version_label, version
         if token is not None and ca_file is None and not is_loopback(address.rpartition(":")[0]):
             raise ClientError(f"refused to send the token to {address} unencrypted: give a CA file to use TLS")
         self._metadata = None if token is None else [("authorization", f"Bearer {token}")]
@@ -173,7 +168,9 @@ class Client(contextlib.AbstractContextManager["Client"]):
             code, details = error.code(), error.details()
             # The server's own messages (stopping, still loading) already tell the caller what to do.
             if code is grpc.StatusCode.UNAVAILABLE and ": ask " not in (details or ""):
-                details = f"no server reachable at {self.address}: is `bert-tfx serve` running?{_tls_reason(details)}"
+                # Other reasons than that of a failed handshake only repeat "connection refused".
+                reason = f" ({details})" if details and ("SSL" in details or "handshake" in details) else ""
+                details = f"no server reachable at {self.address}: is `bert-tfx serve` running?{reason}"
             elif code is grpc.StatusCode.DEADLINE_EXCEEDED:
                 details = f"{self.address} did not answer within {self.timeout:g} seconds"
             raise ClientError(details or code.name, code) from error
@@ -189,11 +186,6 @@ def _credentials(ca_file: str | None, certificate: str | None, key: str | None) 
     except OSError as error:
         raise ClientError(f"{error.filename}: {file_reason(error)}") from None
     return grpc.ssl_channel_credentials(ca, private, chain)
-
-
-def _tls_reason(details: str | None) -> str:
-    """gRPC's reason for a failed handshake; its other reasons only repeat "connection refused"."""
-    return f" ({details})" if details and ("SSL" in details or "handshake" in details) else ""
 
 
 def _array(value: Any) -> np.ndarray:

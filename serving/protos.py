@@ -61,7 +61,6 @@ with without_running_tensorflow(keep=False):
         GetModelStatusResponse,
         ModelVersionStatus,
     )
-    from tensorflow_serving.apis.inference_pb2 import InferenceResult, MultiInferenceRequest, MultiInferenceResponse
     from tensorflow_serving.apis.input_pb2 import Input
     from tensorflow_serving.apis.model_management_pb2 import ReloadConfigRequest, ReloadConfigResponse
     from tensorflow_serving.apis.model_pb2 import ModelSpec

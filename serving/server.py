@@ -20,11 +20,11 @@ from serving.api.inference import Inference
 from serving.api.rest_service import rest_app
 from serving.middleware import connections, grpc_calls
 from serving.middleware.health import WATCH_SECONDS, Health
-from serving.middleware.limits import LimitSettings
 from serving.middleware.metrics import Metrics
-from serving.middleware.request_log import AccessLog, LogSettings
+from serving.middleware.request_log import AccessLog
 from serving.middleware.rest_calls import RestCalls
-from serving.middleware.security import SecuritySettings, Tokens, add_port, rest_context
+from serving.middleware.security import Tokens, add_port, check_security, rest_context
+from serving.middleware.settings import LimitSettings, LogSettings, SecuritySettings
 from serving.models.config import ModelConfig
 from serving.models.manager import ModelManager
 from serving.models.store import TENSORFLOW, Engines, ModelStore
@@ -53,22 +53,17 @@ class Server:
 
     Args:
         base_path: folder of `<version>/saved_model.pb`; may be empty or missing for now. The newest version is served.
-        model_name: name under which clients request the model.
         model_config_file: a ModelServerConfig in text format (`serving.models.config`), instead of `base_path`. With
             both, the file takes precedence while it exists.
         model_config_poll_seconds: interval for checking the file; 0 for never (HandleReloadConfigRequest re-reads it).
-        grpc_port: 0 picks a free port, reported in the attribute `grpc_port`.
-        rest_port: likewise.
+        grpc_port, rest_port: 0 picks a free port, reported in the attribute of that name.
         poll_seconds: interval for checking for new versions.
         batching: how requests are batched; None disables batching.
-        queue: how many requests may wait, and for how long.
         engines: what loads versions, by the file that it needs; the first whose file is there.
         security, limits, logs: None for the defaults of their dataclasses.
 
-    Raises:
-        CannotListen: a port is taken.
-        SettingsError: `host` requires TLS, or a settings file is invalid.
-        ServingError: the configuration file is invalid; the message is one line.
+    CannotListen: a port is taken. SettingsError: `host` requires TLS, or a settings file is invalid. ServingError: the
+    configuration file is invalid.
     """
 
     def __init__(
@@ -93,7 +88,7 @@ class Server:
         self.host = host
         self._queue = queue
         security, limits = security or SecuritySettings(), limits or LimitSettings()
-        security.check(host)
+        check_security(security, host)
         self.health = Health(self._available)
         tls_context = rest_context(security)
         tokens, administrators = (
@@ -128,7 +123,10 @@ class Server:
                 ("grpc.max_receive_message_length", limits.max_request_bytes),
                 # With it, a second server could share the port and take half of the requests.
                 ("grpc.so_reuseport", 0),
-                *connections.grpc_options(limits),
+                ("grpc.max_allowed_incoming_connections", connections.BURST * limits.max_connections),
+                # Up to the first HTTP/2 frame, with or without TLS.
+                ("grpc.server_handshake_timeout_ms", round(1000 * limits.max_head_seconds)),
+                ("grpc.max_connection_idle_ms", round(1000 * limits.max_idle_seconds)),
             ],
             # Let gRPC reject excess calls without using a thread.
             maximum_concurrent_rpcs=_FLOOD * (queue.max_requests + _SPARE_THREADS),
@@ -143,7 +141,6 @@ class Server:
         app = rest_app(self.inference, queue, [metrics.route(), *routes.routes()])
         config = uvicorn.Config(
             RestCalls(app, observers, self._available, tokens, routes.PATHS),
-            # None means plain HTTP.
             ssl_context_factory=None if tls_context is None else lambda *_: tls_context,
             http=connections.http_protocol(limits),
             lifespan="off",

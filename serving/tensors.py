@@ -13,25 +13,11 @@ from serving.protos import TensorInfo, TensorProto, types_pb2
 
 # Far more than a message can list; larger shapes can only come from a few bytes that claim them.
 MAX_ELEMENTS = 1 << 23
-
-
-# Numbers of types_pb2.DataType.
-_DTYPES = {
-    getattr(types_pb2, f"DT_{name}"): np.dtype(dtype)
-    for name, dtype in {
-        "FLOAT": np.float32,
-        "DOUBLE": np.float64,
-        "INT32": np.int32,
-        "INT16": np.int16,
-        "INT8": np.int8,
-        "UINT8": np.uint8,
-        "INT64": np.int64,
-        "UINT32": np.uint32,
-        "UINT64": np.uint64,
-        "BOOL": np.bool_,
-        "STRING": object,
-    }.items()
-}
+# By the numbers of types_pb2.DataType.
+_INTEGERS = ("int32", "int16", "int8", "uint8", "int64", "uint32", "uint64", "bool")
+_DTYPES = {getattr(types_pb2, f"DT_{name.upper()}"): np.dtype(name) for name in _INTEGERS}
+_DTYPES |= {types_pb2.DT_FLOAT: np.dtype(np.float32), types_pb2.DT_DOUBLE: np.dtype(np.float64)}
+_DTYPES |= {types_pb2.DT_STRING: np.dtype(object)}
 _NUMBERS = {dtype: number for number, dtype in _DTYPES.items()}
 # Fields of TensorProto; narrow integers travel as int32. By dtype: its name takes microseconds.
 _NAMES = {"float32": "float_val", "float64": "double_val", "object": "string_val"}

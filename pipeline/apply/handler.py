@@ -7,8 +7,6 @@ A range leaves two files; each exists only whole:
                                     one written, so it marks a finished range; units are those of the range
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -104,7 +102,7 @@ class ShardHandler(ModelHandler[tuple[int, list[ReadUnit]], int, RowModel]):
             unit["bad"].sort()
         write_json(self._job.marker(index), {"rows": rows, "units": tally})
 
-    def _read(self, units: list[ReadUnit], tally: list[dict[str, Any]]) -> Iterator[_InputRow]:
+    def _read(self, units: list[ReadUnit], tally: list[dict[str, Any]]) -> "Iterator[_InputRow]":
         """Rows with all inputs; numbers and reasons of the others go to `tally`, one entry per unit."""
         for index, unit in enumerate(units):
             for number, values in read_rows(unit, self._job.needed):

@@ -1,7 +1,5 @@
 """Answers of a signature row by row, as the embedded server gives them, without a server."""
 
-from __future__ import annotations
-
 import glob
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -17,7 +15,7 @@ from components.io.shards import make_folder, matching, open_file
 from pipeline.engines import engines
 from serving.api.json_tensors import ROWS, request_inputs, serializable
 from serving.errors import ServingError
-from serving.middleware.limits import LimitSettings
+from serving.middleware.settings import LimitSettings
 from serving.models.servable import SAVED_MODEL_FILE, Servable
 from serving.protos import SavedModel, SignatureDef
 from serving.scheduling.row_load import budget_of, is_varying, marker, row_widths, sizes
@@ -26,13 +24,7 @@ from serving.scheduling.row_load import budget_of, is_varying, marker, row_width
 _BUDGET = budget_of(2048)._replace(masks=budget_of(32).masks)
 # Upper bound of the outputs of one call, such as the vectors of all tokens.
 _ANSWER_BYTES = 64 << 20
-
-
 _Arrays = dict[str, np.ndarray]
-
-
-class _InvalidRows(ValueError):
-    """At least one row cannot be an input."""
 
 
 def find_model(model: str, engine: str) -> str:
@@ -95,15 +87,17 @@ class RowModel:
         """
         results: list[dict[str, Any] | str] = [""] * len(rows)
         try:
-            self._answer(np.arange(len(rows)), self._inputs(rows), results)
+            together: _Arrays | None = self._inputs(rows)
+        except ServingError:
+            together = None
+        if together is not None:
+            self._answer(np.arange(len(rows)), together, results)
             return results
-        except _InvalidRows:
-            pass
         alike: dict[tuple, list[tuple[int, _Arrays]]] = {}
         for number, row in enumerate(rows):
             try:
                 arrays = self._inputs([row])
-            except _InvalidRows as error:
+            except ServingError as error:
                 results[number] = str(error)
                 continue
             # All rows of a request need the same number of choices.
@@ -115,25 +109,21 @@ class RowModel:
         return results
 
     def _inputs(self, rows: Sequence[Mapping[str, Any]]) -> _Arrays:
-        try:
-            return request_inputs({ROWS: rows}, self._signature, LimitSettings())
-        except ServingError as error:
-            raise _InvalidRows(str(error)) from error
+        return request_inputs({ROWS: rows}, self._signature, LimitSettings())
 
     def _answer(self, numbers: np.ndarray, inputs: _Arrays, results: list[dict[str, Any] | str]) -> None:
         half = len(numbers) // 2
         try:
             request = self._servable.prepare(self._name, inputs)
-            fits = half == 0 or request.answer_bytes <= _ANSWER_BYTES
-            outputs = request.run() if fits else {}
+            outputs = request.run() if half == 0 or request.answer_bytes <= _ANSWER_BYTES else None
         except ServingError as error:
             if error.code is not grpc.StatusCode.INVALID_ARGUMENT:
                 raise
-            fits = half == 0
-            if fits:
+            if half == 0:
                 results[numbers[0]] = str(error)
                 return
-        if not fits:
+            outputs = None
+        if outputs is None:
             for part in (slice(half), slice(half, None)):
                 self._answer(numbers[part], {key: array[part] for key, array in inputs.items()}, results)
             return
@@ -154,7 +144,6 @@ def _json(name: str, value: Any) -> Any:
 
 
 def _file_of(model: str, engine: str) -> str:
-    """The file in a model's folder that selects its loader."""
     return next(file for file in engines(engine) if FileSystems.exists(f"{model}/{file}"))
 
 

@@ -9,8 +9,6 @@ tf.Example with one value is that value, with more a list; the column `examples`
 that take it. Of Parquet, rows have the needed columns.
 """
 
-from __future__ import annotations
-
 import io
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any, BinaryIO, NamedTuple

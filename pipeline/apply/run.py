@@ -8,13 +8,11 @@ The output folder:
     work.part/                     of a running or killed command: job.json, counts of finished ranges
 """
 
-from __future__ import annotations
-
 import glob
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import apache_beam as beam
@@ -22,6 +20,7 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.ml.inference.base import RunInference
 
 from bert_keras.errors import InputError
+from bert_keras.notices import tell
 from components.code_version import code_fingerprint
 from components.corpus_gen.inputs import fingerprint, list_files
 from components.corpus_gen.readers import ReadUnit, in_threads
@@ -45,19 +44,12 @@ def apply(
     columns: Sequence[str],
     keep: Sequence[str],
     beam_args: Sequence[str],
-    tell: Callable[[str], None] = lambda line: None,
 ) -> dict:
     """Answer all rows of the files; return the figures that the command prints.
 
-    Args:
-        model: folder of a model, or of its versions.
-        engine: as in `pipeline.engines`.
-        patterns: files, folders or globs.
-        columns: INPUT=COLUMN for inputs whose column has another name; several for an input make a list.
-        keep: columns to copy; NAME=COLUMN copies under another name.
-
-    Raises:
-        InputError: unusable model, signature, files or columns; a folder with other answers; no row was answered.
+    `columns` are INPUT=COLUMN for inputs whose column has another name; several for an input make a list. `keep` are
+    columns to copy; NAME=COLUMN copies under another name. InputError: unusable model, signature, files or columns; a
+    folder with other answers; no row was answered.
     """
     output_dir = output_dir.rstrip("/")
     # Beam sets these options when a pipeline is made, but file systems are used before the first one.
@@ -89,7 +81,7 @@ def apply(
             tell(f"{len(ranges) - len(todo)} of {len(ranges)} shards were finished by an earlier command")
         try:
             if todo:
-                with progress("apply", output_dir), beam_pipeline(beam_args, "apply", tell) as pipeline:
+                with progress("apply", output_dir), beam_pipeline(beam_args, "apply") as pipeline:
                     _ = pipeline | beam.Create(todo) | RunInference(ShardHandler(job))
         except BaseException:
             tell(f"finished shards are kept in {output_dir}: the same command resumes from there")

@@ -1,7 +1,5 @@
 """`bert-tfx apply`: a model over whole files."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer
@@ -14,11 +12,7 @@ def apply(
     model: Annotated[str, typer.Option(metavar="DIR", help="The folder of a model, or of its versions.")],
     files: Annotated[
         list[str],
-        typer.Option(
-            "--input",
-            metavar="GLOB",
-            help="JSON lines, CSV, TSV, Parquet or TFRecords: file, folder or quoted glob; repeatable.",
-        ),
+        typer.Option("--input", metavar="GLOB", help="JSON lines, CSV, TSV, Parquet or TFRecords; repeatable."),
     ],
     output: Annotated[str, typer.Option(metavar="DIR", help="Folder of the answers: new, empty, or to be resumed.")],
     signature: Annotated[str, typer.Option(help="Signature to apply.")] = "serving_default",
@@ -39,11 +33,10 @@ def apply(
     """
     import json
 
-    from bert_keras.notices import tell
     from pipeline.apply.run import apply as apply_to
     from pipeline.examples.beam_jobs import restart_if_a_worker_dies
 
-    with restart_if_a_worker_dies(tell):
+    with restart_if_a_worker_dies():
         figures = apply_to(
             model,
             files,
@@ -53,6 +46,5 @@ def apply(
             columns=column or [],
             keep=keep or [],
             beam_args=context.obj or [],
-            tell=tell,
         )
     typer.echo(json.dumps(figures))

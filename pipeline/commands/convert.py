@@ -1,18 +1,15 @@
 """`bert-tfx convert`: converts a BERT or a relative, pre-trained or fine-tuned, between file formats."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import os
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
 
 import typer
 
 from bert_keras.errors import InputError
-
-if TYPE_CHECKING:
-    from bert_keras.convert.model_folder import ModelFolder, Written
+from pipeline.commands.options import Cased
 
 # Rows of a calibration file that are read; some hundred of them are used.
 _MOST_ROWS = 10_000
@@ -26,13 +23,9 @@ def convert(
     target: Annotated[str, typer.Argument(metavar="DST", help="The folder to write: a new or empty one.")],
     from_: Annotated[Format, typer.Option("--from", help="Format of SRC.")],
     to: Annotated[Format, typer.Option("--to", help="Format of DST.")],
-    cased: Annotated[
-        bool | None,
-        typer.Option("--cased/--uncased", help="Whether the vocabulary keeps case; required if SRC does not tell."),
-    ] = None,
+    cased: Cased = None,
     pooling: Annotated[
-        Literal["none", "mean", "cls"] | None,
-        typer.Option(help="How a text gets one vector, for `embed` and sentence-transformers; default: as SRC has it."),
+        Literal["none", "mean", "cls"] | None, typer.Option(help="How a text gets one vector; default: as SRC has it.")
     ] = None,
     normalize: Annotated[
         bool | None, typer.Option("--normalize/--no-normalize", help="Whether that vector gets length 1.")
@@ -43,9 +36,7 @@ def convert(
     ] = None,
     calibration: Annotated[
         str | None,
-        typer.Option(
-            metavar="FILE", help="int8: some hundred texts like those to be answered, in a form and columns of `apply`."
-        ),
+        typer.Option(metavar="FILE", help="int8: some hundred texts like those to come, as for `apply`."),
     ] = None,
     layers: Annotated[
         str | None,
@@ -53,9 +44,7 @@ def convert(
     ] = None,
     task: Annotated[
         str | None,
-        typer.Option(
-            metavar="TASK", help="Of a fine-tuned SRC of hf: text, text-pair, squad2.0, ... (`bert-tfx tasks`)."
-        ),
+        typer.Option(metavar="TASK", help="Of a fine-tuned hf SRC: text, squad2.0, ... (`bert-tfx tasks`)."),
     ] = None,
 ) -> None:
     """Convert a model between file formats.
@@ -86,7 +75,11 @@ def convert(
         )
     folder = as_task(folder, task) if task else folder
     if layers:
-        folder = with_layers(folder, _numbers(layers))
+        try:
+            numbers = [int(number) for number in layers.split(",")]
+        except ValueError:
+            raise InputError(f"--layers {layers}: takes numbers with commas, such as 1,3,5") from None
+        folder = with_layers(folder, numbers)
     said = folder.embedding
     normalized = said.normalize if normalize is None else normalize
     embedding = dataclasses.replace(said, pooling=pooling or said.pooling, normalize=normalized)
@@ -96,7 +89,16 @@ def convert(
     if to in ("tf1", "keras-hub") or (is_contrastive and not is_onnx):
         folder = folder.without_task()
     folder = dataclasses.replace(folder, embedding=embedding)
-    written = _write_onnx(folder, target, calibration) if is_onnx else export(folder, target, to)
+    if is_onnx:
+        try:
+            from bert_keras.convert.onnx.answers import input_names
+            from bert_keras.convert.onnx.folder import write_onnx
+        except ImportError as error:
+            raise InputError(f"--to onnx needs the packages of the extra `onnx` ({error}): make setup") from error
+        rows = ("int8", _rows(calibration, input_names(folder.task))) if calibration else ("none",)
+        written = write_onnx(folder, target, *rows)
+    else:
+        written = export(folder, target, to)
     # Parts without weights are not written as ONNX.
     untrained = [] if is_onnx else [*folder.untrained, *written.untrained]
     notes = [f"NOT in {source}, untrained: {', '.join(untrained)}"] if untrained else []
@@ -112,30 +114,12 @@ def convert(
     typer.echo("; ".join([f"{target}: {shape}", *notes, *folder.remarks, *written.remarks]))
 
 
-def _numbers(layers: str) -> list[int]:
-    try:
-        return [int(number) for number in layers.split(",")]
-    except ValueError:
-        raise InputError(f"--layers {layers}: takes numbers with commas, such as 1,3,5") from None
-
-
-def _write_onnx(folder: ModelFolder, target: str, calibration: str | None) -> Written:
-    try:
-        from bert_keras.convert.onnx.folder import write_onnx
-    except ImportError as error:
-        raise InputError(f"--to onnx needs the packages of the extra `onnx` ({error}): make setup") from error
-    if calibration is None:
-        return write_onnx(folder, target, "none")
-    return write_onnx(folder, target, "int8", _rows(calibration, folder))
-
-
-def _rows(path: str, folder: ModelFolder) -> list[dict[str, Any]]:
-    """The first rows of a file, with the inputs of the folder's task."""
-    from bert_keras.convert.onnx.answers import input_names
+def _rows(path: str, names: Sequence[str]) -> list[dict[str, Any]]:
+    """The first rows of a file, with the inputs of these names."""
     from components.corpus_gen.inputs import list_files
     from pipeline.apply.rows import plan, read_rows
 
-    names, rows = input_names(folder.task), list[dict[str, Any]]()
+    rows = list[dict[str, Any]]()
     ranges = plan(list_files([path], "--calibration"))
     for number, values in itertools.islice(
         (row for units in ranges for unit in units for row in read_rows(unit, names)), _MOST_ROWS

@@ -1,7 +1,5 @@
 """`bert-tfx demo`: from text to a served model that answers, in one command."""
 
-from __future__ import annotations
-
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -46,8 +44,7 @@ def demo(options: dict[str, Any], recipe: RecipeName = "tiny_cpu", run_dir: RunD
     exit_if_refused(summary)
 
 
-def _ask(client: Client, mask: str) -> None:
-    """Query the served model: fill a mask if it can, else encode a text."""
+def _ask(client: "Client", mask: str) -> None:
     if "fill_mask" in client.metadata():  # `bert_keras.saved_model.pretrained`
         sentence = DEMO_SENTENCE.replace("[MASK]", mask)
         print_masks([sentence], client.fill_mask([sentence]))

@@ -3,8 +3,6 @@
 It imports nothing that it checks, so it is fast and works where an import fails.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import importlib.metadata
 import importlib.util
@@ -75,7 +73,7 @@ class Machine:
     jax_devices: tuple[str, ...] = ()
 
     @classmethod
-    def here(cls) -> Machine:
+    def here(cls) -> "Machine":
         """This machine, with the disk of the working folder."""
         cpu = dict(re.findall(r"^(model name|flags)\s*: (.*)$", _text("/proc/cpuinfo"), re.MULTILINE))
         limit = _text("/sys/fs/cgroup/memory.max").strip()
@@ -96,12 +94,7 @@ class Machine:
 
 
 def findings(machine: Machine, requires: Sequence[str], lock: str = "") -> Iterator[Finding]:
-    """Judge a machine.
-
-    Args:
-        requires: requirements of the installed package, with the marker `extra == "..."` for those of its extras.
-        lock: text of the lock of this Python, where there is a checkout; empty: there is none.
-    """
+    """Judge a machine by the requirements of the installed package and its extras, and by the text of its lock."""
     version = "{}.{}".format(*machine.python)
     good = (3, 10) <= machine.python < (3, 14)
     few = "" if machine.python[1] in (11, 12, 13) and good else "take 3.11 (any glibc), or 3.12 or 3.13 (glibc 2.39)"
@@ -120,7 +113,6 @@ def findings(machine: Machine, requires: Sequence[str], lock: str = "") -> Itera
 
 
 def _finding(subject: str, value: str, remedy: str = "", level: str = NOTE) -> Finding:
-    """One result; `level` is that of a trouble, which has a remedy."""
     return Finding(level if remedy else OK, subject, value, remedy)
 
 

@@ -1,7 +1,5 @@
 """`bert-tfx hard-negatives`: passages near to a query that no label names, by a bi-encoder, as rows to train on."""
 
-from __future__ import annotations
-
 import glob
 import json
 from typing import Annotated, Any

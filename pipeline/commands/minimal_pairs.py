@@ -1,30 +1,24 @@
 """`bert-tfx minimal-pairs`: how often a model prefers the grammatical one of two sentences."""
 
-from __future__ import annotations
-
 import os
 import time
 from typing import Annotated, Any, Literal
 
 import typer
 
+from pipeline.commands.options import Cased
+
 
 def minimal_pairs(
     files: Annotated[
         list[str],
-        typer.Argument(
-            metavar="FILES...",
-            help="Pairs in BLiMP's JSON lines: files, folders or quoted globs, compressed or not.",
-        ),
+        typer.Argument(metavar="FILES...", help="Pairs in BLiMP's JSON lines: files, folders or globs."),
     ],
     model: Annotated[
         str,
-        typer.Option(metavar="DIR", help="A pushed version, a checkpoint that `convert` reads, or a run directory."),
+        typer.Option(metavar="DIR", help="A pushed version, a folder that `convert` reads, or a run directory."),
     ],
-    cased: Annotated[
-        bool | None,
-        typer.Option("--cased/--uncased", help="Whether the vocabulary keeps case, if its files do not say."),
-    ] = None,
+    cased: Cased = None,
     scoring: Annotated[
         Literal["pll", "pll-word", "next-token"],  # `bert_keras.tasks.sentence_likelihood`
         typer.Option(
@@ -63,7 +57,6 @@ def minimal_pairs(
 
 
 def _print(summary: dict[str, Any]) -> None:
-    """One line a paradigm, a phenomenon, and for all pairs."""
     rows = [(name, row) for part in ("paradigms", "phenomena") for name, row in summary[part].items()]
     width = max(len(name) for name, _ in [*rows, ("phenomenon", None)])
     for part, title in (("paradigms", "paradigm"), ("phenomena", "phenomenon")):

@@ -1,7 +1,5 @@
 """Options shared by several commands, made from the fields of dataclasses."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import inspect
@@ -19,6 +17,9 @@ Init = Annotated[str | None, INIT_OPTION]
 Cased = Annotated[bool | None, CASED_OPTION]
 Teacher = Annotated[str | None, TEACHER_OPTION]
 RunDir = Annotated[str, typer.Option("--run-dir", metavar="DIR", help="Run directory.")]
+ModelDir = Annotated[
+    str | None, typer.Option("--model-dir", metavar="DIR", help="Folder of versions, in place of --run-dir.")
+]
 EngineName = Annotated[
     Literal["auto", "tensorflow", "onnx"] | None,
     typer.Option("--engine", help="What computes; auto, the default: onnx for versions that convert --to onnx wrote."),
@@ -34,13 +35,12 @@ def with_options(
     make: Callable[..., Any] = dict,
     required: Sequence[str] = (),
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Decorate a command: replace `argument` by options, one for each of the `fields` of a dataclass (none: all).
+    """Decorate a command: replace `argument` by options, one for each of the `fields` of a dataclass that have help.
 
-    The fields are annotated with `typer.Option`; those in `required` have no default. `make` makes the argument from
-    the options' values, by name.
+    No `fields`: all. Those in `required` have no default. `make` makes the argument from the options' values, by name.
     """
     hints = typing.get_type_hints(settings, include_extras=True)
-    chosen = [field for field in dataclasses.fields(settings) if not fields or field.name in fields]
+    with_help = [field for field in dataclasses.fields(settings) if hasattr(hints[field.name], "__metadata__")]
     options = [
         inspect.Parameter(
             field.name,
@@ -50,7 +50,8 @@ def with_options(
             else field.default,
             annotation=_for_typer(hints[field.name]),
         )
-        for field in chosen
+        for field in with_help
+        if not fields or field.name in fields
     ]
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:

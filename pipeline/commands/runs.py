@@ -1,7 +1,5 @@
 """The two kinds of run, `pretrain` and `finetune`, their recipes and tasks, and the report of a run."""
 
-from __future__ import annotations
-
 import inspect
 import os
 from typing import Annotated, Any
@@ -76,9 +74,7 @@ def tasks() -> None:
 
 
 def recipes(
-    recipe: Annotated[
-        str | None, typer.Argument(metavar="RECIPE", help="A recipe or task, whose settings are listed.")
-    ] = None,
+    recipe: Annotated[str | None, typer.Argument(metavar="RECIPE", help="Recipe or task with its settings.")] = None,
 ) -> None:
     """List the recipes, or the settings, hardware and time of one."""
     from bert_keras.tasks.table import TASKS

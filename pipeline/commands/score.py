@@ -1,19 +1,13 @@
 """`bert-tfx score`: official scores of a prediction file, without a model and without TensorFlow."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from bert_keras.errors import InputError
 from bert_keras.files import json_text
 from bert_keras.notices import notify
-
-if TYPE_CHECKING:
-    from bert_keras.tasks.rows import TaskRow
-    from bert_keras.tasks.table import Task
 
 
 def score(
@@ -37,11 +31,16 @@ def score(
     from bert_keras.tasks.submissions.prediction_files import read_predictions
     from bert_keras.tasks.submissions.squad import read_null_odds
     from bert_keras.tasks.table import task_of
+    from components.task_example_gen.readers import read_rows
 
     row = task_of(task)
     if null_odds is not None and not row.unanswerable:
         raise InputError(f"--null-odds {null_odds}: not applicable, every question of {row.name} has an answer")
-    rows = _labelled_rows(row, gold)
+    rows = list(read_rows(row, gold, labelled=True))
+    unlabelled = [labelled.row_id for labelled in rows if labelled.gold is None]
+    if unlabelled or not rows:
+        problem = f"row {unlabelled[0]} has no label" if unlabelled else "has no rows"
+        raise InputError(f"{gold}: {problem}; GOLD is a file of labelled rows")
     answers = read_predictions(row, rows, predictions)
     odds = None if null_odds is None else read_null_odds(rows, answers, null_odds)
     if row.kind == "classification" and not row.labels:
@@ -52,26 +51,13 @@ def score(
                 f"{predictions}: {count} of {len(rows)} count as wrong, as {gold} has no label {_some(unknown)}, only "
                 f"{_some(sorted(labels))}"
             )
-    missing = answers.count(None)
-    if missing:
+    if missing := answers.count(None):
         treatment = "left out" if row.unanswerable else "wrong"
         typer.echo(
             f"bert-tfx: {predictions}: no prediction for {missing} of {len(rows)}: counted as {treatment}", err=True
         )
-    figures = scores_of(row, [labelled.gold for labelled in rows], answers, odds)
-    typer.echo(json_text(figures))
+    typer.echo(json_text(scores_of(row, [labelled.gold for labelled in rows], answers, odds)))
 
 
 def _some(labels: Sequence[str]) -> str:
     return ", ".join(map(repr, labels[:5])) + ", ..." * (len(labels) > 5)
-
-
-def _labelled_rows(task: Task, gold: str) -> list[TaskRow]:
-    from components.task_example_gen.readers import read_rows
-
-    rows = list(read_rows(task, gold, labelled=True))
-    unlabelled = [row.row_id for row in rows if row.gold is None]
-    if unlabelled or not rows:
-        problem = f"row {unlabelled[0]} has no label" if unlabelled else "has no rows"
-        raise InputError(f"{gold}: {problem}; GOLD is a file of labelled rows")
-    return rows

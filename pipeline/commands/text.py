@@ -1,7 +1,5 @@
 """Commands on plain text: `bert-tfx examples` and `bert-tfx tokenize`."""
 
-from __future__ import annotations
-
 import os
 import sys
 from typing import Annotated
@@ -16,11 +14,7 @@ def examples(
     context: typer.Context,
     corpus: Annotated[
         list[str],
-        typer.Option(
-            "--corpus",
-            metavar="GLOB",
-            help="Text: a file, a folder or a quoted glob; NAME=GLOB names a source; repeatable.",
-        ),
+        typer.Option("--corpus", metavar="GLOB", help="Text: file, folder or quoted glob; NAME=GLOB names a source."),
     ],
     output: Annotated[str, typer.Option(metavar="DIR", help="Output folder: new or empty.")],
     vocab: Vocab = None,
@@ -37,13 +31,12 @@ def examples(
     import json
 
     from bert_keras.models.config import BertConfig
-    from bert_keras.notices import tell
     from pipeline.examples.beam_jobs import restart_if_a_worker_dies
     from pipeline.examples.generate import ExampleJob, generate
     from pipeline.recipes.settings import with_settings
 
     job = with_settings(ExampleJob(), settings or [])
-    with restart_if_a_worker_dies(tell):
+    with restart_if_a_worker_dies():
         figures = generate(
             [*corpus, *(more or [])],
             output,
@@ -51,7 +44,6 @@ def examples(
             vocab_file=vocab,
             vocab_size=vocab_size or BertConfig.vocab_size,
             beam_args=context.obj or [],
-            tell=tell,
         )
     typer.echo(json.dumps(figures))
 

@@ -1,7 +1,5 @@
 """`bert-tfx train`: only the training, on existing examples, on one machine or several."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import os
@@ -30,9 +28,7 @@ def train(
             "ones are the second phase's.",
         ),
     ],
-    output: Annotated[
-        str, typer.Option(metavar="DIR", help="Output folder: model/, logs/, and checkpoints in training/.")
-    ],
+    output: Annotated[str, typer.Option(metavar="DIR", help="Output: model/, logs/, and checkpoints in training/.")],
     settings: Settings = None,
     init: Init = None,
     cased: Cased = None,
@@ -93,7 +89,7 @@ def train(
         pretrain(job)
 
 
-def _initial_model(job: PretrainJob, init: str, cased: bool | None, root: str) -> str:
+def _initial_model(job: "PretrainJob", init: str, cased: bool | None, root: str) -> str:
     """The folder of the exported initial model below `root`; an interrupted command finds it again."""
     from bert_keras.data.example_format import EXAMPLE_SPEC_FILE
     from bert_keras.pretraining import LEARNED_ROWS_FILE

@@ -1,7 +1,5 @@
 """The gate: metrics, and the thresholds that bless or refuse a model."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 
@@ -34,22 +32,17 @@ def eval_config(gate: GateSettings, objective: str, slices: SliceSettings) -> tf
         metric = tfma.MetricConfig(class_name=metrics.class_name(name), module=metrics.__name__)
         if setting is not None:
             compared = name.endswith("perplexity")
-            _add_threshold(metric, _threshold(gate, setting, compared=compared))
+            bound = {"upper_bound" if setting.startswith("max_") else "lower_bound": {"value": getattr(gate, setting)}}
+            threshold = tfma.MetricThreshold(value_threshold=tfma.GenericValueThreshold(**bound))
+            if compared:  # with the baseline
+                threshold.change_threshold.CopyFrom(_change(gate.max_mlm_perplexity_increase))
+            _add_threshold(metric, threshold)
             if compared and gate.max_source_perplexity_increase is not None:
                 change = tfma.MetricThreshold(change_threshold=_change(gate.max_source_perplexity_increase))
                 _add_threshold(metric, change, _BY_SOURCE)
         configs.append(metric)
     gated = [] if gate.allow_chance else [name for name, setting in bounds.items() if setting is not None]
     return _eval_config([*configs, tfma.MetricConfig(class_name="ExampleCount")], gated, _slices(slices))
-
-
-def _threshold(gate: GateSettings, setting: str, *, compared: bool) -> tfma.MetricThreshold:
-    """The bound of a setting and, for a compared metric, the allowed change against the baseline."""
-    bound = {"upper_bound" if setting.startswith("max_") else "lower_bound": {"value": getattr(gate, setting)}}
-    threshold = tfma.MetricThreshold(value_threshold=tfma.GenericValueThreshold(**bound))
-    if compared:
-        threshold.change_threshold.CopyFrom(_change(gate.max_mlm_perplexity_increase))
-    return threshold
 
 
 def _change(max_increase: float) -> tfma.GenericChangeThreshold:
@@ -103,10 +96,7 @@ def _add_threshold(
 def _eval_config(
     metrics: list[tfma.MetricConfig], above_chance: Sequence[str], slices: Sequence[tfma.SlicingSpec]
 ) -> tfma.EvalConfig:
-    """Metrics of the candidate's and the baseline's `evaluate` signature, over all examples and over slices.
-
-    Metrics in `above_chance` must exceed the floor of chance over all examples.
-    """
+    """Metrics over all examples and over slices; those in `above_chance` must exceed the floor of chance over all."""
     model = {"model_type": "tf_generic", "signature_name": "evaluate"}
     floor = tfma.MetricThreshold(value_threshold=tfma.GenericValueThreshold(lower_bound={"value": STANDARD_ERRORS}))
     spec = tfma.MetricsSpec(metrics=metrics)

@@ -1,7 +1,5 @@
 """The pipeline of a run: the stages of its workflow, then baseline, evaluation, serving validation and push."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,8 +19,7 @@ from components.serving_validator.component import ServingValidator
 from components.task_example_gen.component import TaskExampleGen
 from pipeline import stages
 from pipeline.dags.eval_gate import task_eval_config
-from pipeline.dags.pretraining import pretraining_stages
-from pipeline.dags.trained import Trained, trainer_of
+from pipeline.dags.pretraining import Trained, pretraining_stages, trainer_of
 from pipeline.recipes.finetuning import FineTuneRecipe
 from pipeline.recipes.settings import Recipe
 from pipeline.runs.run_dir import artifacts_dir, model_name, serving_dir, training_dir
@@ -43,7 +40,6 @@ def create_pipeline(spec: RunSpec, beam_pipeline_args: Sequence[str]) -> Pipelin
 
 
 def _finetuning_stages(spec: RunSpec, recipe: FineTuneRecipe) -> Trained:
-    """The stages of fine-tuning: from a task's files to a model that takes its raw text."""
     example_gen = TaskExampleGen(recipe.name, spec.inputs.rows, spec.inputs.rows_fingerprint, recipe.data)
     examples = example_gen.outputs[stages.EXAMPLES]
     initial, teacher = spec.inputs.initial_model, spec.inputs.teacher
@@ -76,7 +72,6 @@ def _finetuning_stages(spec: RunSpec, recipe: FineTuneRecipe) -> Trained:
 
 
 def _evaluate_and_push(spec: RunSpec, trained: Trained) -> list[BaseComponent]:
-    """Baseline, Evaluator, ServingValidator and ModelPush."""
     trainer, initial = trained.trainer, trained.initial
     compared: dict[str, Any] = {"initial": initial.outputs[stages.MODEL]} if initial else {}
     baseline = Resolver(

@@ -1,20 +1,19 @@
-"""The stages of pre-training: from text files to a model. Wiring only."""
-
-from __future__ import annotations
+"""The stages of pre-training, from text files to a model, and the Trainer of both workflows. Wiring only."""
 
 import dataclasses
-import hashlib
 import os
+from typing import Any
 
+import tensorflow_model_analysis as tfma
 from google.protobuf import text_format
-from tfx.components import ExampleValidator, StatisticsGen
+from tfx.components import ExampleValidator, StatisticsGen, Trainer
 from tfx.components.schema_gen.import_schema_gen.component import ImportSchemaGen
 from tfx.dsl.components.base.base_component import BaseComponent
 from tfx.dsl.components.common.importer import Importer
+from tfx.proto import trainer_pb2
 from tfx.types import channel, standard_artifacts
 
-from bert_keras.files import atomic_write
-from bert_keras.jobs import PretrainJob
+from bert_keras.jobs import Job, PretrainJob
 from bert_keras.objectives.table import PARTS
 from bert_keras.training.config import SecondPhase, TrainingConfig
 from components.code_version import PRETRAINING, code_fingerprint, weights_fingerprint
@@ -24,16 +23,49 @@ from components.corpus_gen.settings import ALL_HELD_OUT, NONE_HELD_OUT, CorpusSe
 from components.evaluator.component import ForgettingSettings, PairSettings, TeacherSettings
 from components.example_gate.component import ExampleGate
 from components.example_gate.schema import example_schema
+from components.io.shards import write_by_content
 from components.pretrain_example_gen.component import PretrainExampleGen
 from components.pretrain_example_gen.settings import ExampleSettings
 from components.trainer.component import InitialModel
 from components.vocab_gen.component import VocabGen
 from pipeline import stages
 from pipeline.dags.eval_gate import eval_config
-from pipeline.dags.trained import Trained, trainer_of
 from pipeline.recipes.settings import Recipe
 from pipeline.runs.run_dir import schema_dir, training_dir
 from pipeline.runs.spec import RunSpec
+
+
+@dataclasses.dataclass
+class Trained:
+    """A pipeline up to its Trainer.
+
+    `stages` are in a valid order of execution. The model is judged on the `eval` split of `examples` by `gate`
+    (`pipeline.dags.eval_gate`); `initial` exports the model that the training started from, the baseline if no blessed
+    model is comparable; `reference` are examples of text that is not trained on, scored as `forgetting` says.
+    """
+
+    stages: list[BaseComponent]
+    trainer: Trainer
+    examples: channel.BaseChannel
+    gate: tfma.EvalConfig
+    initial: BaseComponent | None = None
+    reference: channel.BaseChannel | None = None
+    forgetting: ForgettingSettings | None = None
+    pairs: PairSettings | None = None
+    teacher: TeacherSettings | None = None
+
+
+def trainer_of(entry_point: str, job: Job, examples: channel.BaseChannel, **inputs: Any) -> Trainer:
+    """The Trainer of a job; TFX passes the job's fields, without the folders, to the function `run_fn` of a module."""
+    return Trainer(
+        # Not `module_file`: it copies files without their packages, and needs pip in the environment.
+        run_fn=f"{entry_point}.run_fn",
+        examples=examples,
+        train_args=trainer_pb2.TrainArgs(splits=["train"]),
+        eval_args=trainer_pb2.EvalArgs(splits=["eval"]),
+        custom_config=dataclasses.asdict(job),
+        **inputs,
+    )
 
 
 def pretraining_stages(spec: RunSpec, recipe: Recipe) -> Trained:
@@ -114,7 +146,6 @@ def pretraining_stages(spec: RunSpec, recipe: Recipe) -> Trained:
 def _initial_model(
     spec: RunSpec, recipe: Recipe, job: PretrainJob, examples: channel.BaseChannel
 ) -> list[BaseComponent]:
-    """The node that records the folder of the initial model, and the one that exports that model."""
     files = spec.inputs.initial_model
     properties: dict[str, str | int] = {"sha256": files.sha256, "licence": files.licence} if files else {}
     folder = files.source if files else os.path.abspath(str(spec.request.init))
@@ -139,7 +170,9 @@ def _examples_of_phase(
     """The stages from documents to validated examples of a phase; the first makes them, the last is the data gate."""
     example_gen = PretrainExampleGen(documents, vocabulary, settings)
     statistics_gen = StatisticsGen(examples=example_gen.outputs[stages.EXAMPLES])
-    schema_gen = ImportSchemaGen(schema_file=_write_schema(settings, recipe.model.vocab_size, run_dir))
+    schema = text_format.MessageToString(example_schema(settings.layout, recipe.model.vocab_size)).encode()
+    # Named by its content, so that a changed schema misses the cache.
+    schema_gen = ImportSchemaGen(schema_file=write_by_content(schema_dir(run_dir), "{}.pbtxt", schema))
     validator = ExampleValidator(statistics=statistics_gen.outputs["statistics"], schema=schema_gen.outputs["schema"])
     gate = ExampleGate(validator.outputs["anomalies"], documents, example_gen.outputs[stages.EXAMPLES], recipe.data)
     phase_stages = (example_gen, statistics_gen, schema_gen, validator, gate)
@@ -149,10 +182,7 @@ def _examples_of_phase(
 def _other_examples(
     recipe: Recipe, corpus: CorpusSettings, files: InputList, vocabulary: channel.BaseChannel, kind: str
 ) -> list[BaseComponent]:
-    """The stages from other text to its examples; the first makes the documents.
-
-    `kind` is `stages.REFERENCE`: all held out, for the judged phase; or `REPLAY`: all trained on, in each phase.
-    """
+    """The stages from other text to its examples: `REFERENCE`, held out, or `REPLAY`, trained on in each phase."""
     replay = kind == stages.REPLAY
     corpus = dataclasses.replace(corpus, eval_fraction=NONE_HELD_OUT if replay else ALL_HELD_OUT)
     corpus_gen = CorpusGen(None, files.path, files.fingerprint, corpus).with_id(stages.CORPUS_GEN + kind)
@@ -164,13 +194,3 @@ def _other_examples(
         for phase, settings in sets.items()
     ]
     return [corpus_gen, *examples]
-
-
-def _write_schema(settings: ExampleSettings, vocab_size: int, run_dir: str) -> str:
-    """Write the curated schema to a file named by its content, so that a changed schema misses the cache."""
-    text = text_format.MessageToString(example_schema(settings.layout, vocab_size))
-    path = os.path.join(schema_dir(run_dir), f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.pbtxt")
-    if not os.path.exists(path):
-        with atomic_write(path) as file:
-            file.write(text)
-    return path

@@ -1,7 +1,5 @@
 """Running Beam pipelines for a command: options, lock, progress, jobs of remote runners, workers that fail or die."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib.util
 import os
@@ -10,7 +8,7 @@ import resource
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import apache_beam as beam
 import psutil
@@ -19,6 +17,7 @@ from apache_beam.runners.runner import PipelineResult
 from filelock import FileLock, Timeout
 
 from bert_keras.errors import InputError
+from bert_keras.notices import tell
 from bert_keras.training.preemption import ctrl_c
 
 # Explicit, because Beam's default first tries to download a runner in another language.
@@ -31,8 +30,8 @@ SECONDS_TO_FAIL = 6.0
 
 
 @contextlib.contextmanager
-def beam_pipeline(beam_args: Sequence[str], stage: str, tell: Callable[[str], None]) -> Iterator[beam.Pipeline]:
-    """A pipeline that runs at the end of the block; `tell` gets the id of a remote runner's job, which may outlive it.
+def beam_pipeline(beam_args: Sequence[str], stage: str) -> Iterator[beam.Pipeline]:
+    """A pipeline that runs at the end of the block; prints the id of a remote runner's job, which may outlive it.
 
     An `InputError` of a worker process, which arrives here as text, is raised as such.
     """
@@ -121,7 +120,7 @@ def _written(folder: str) -> tuple[int, int]:
 
 
 @contextlib.contextmanager
-def restart_if_a_worker_dies(tell: Callable[[str], None]) -> Iterator[None]:
+def restart_if_a_worker_dies() -> Iterator[None]:
     """Within the block: if a worker process dies, kill the others and restart this command, up to `ATTEMPTS` times.
 
     If one is killed, e.g. for lack of memory, Beam's local runner fails or waits for it forever. A restart is safe,
@@ -134,7 +133,7 @@ def restart_if_a_worker_dies(tell: Callable[[str], None]) -> Iterator[None]:
         if "Worker subprocess exited" not in str(args.exc_value):
             previous_hook(args)
         elif not ended.wait(SECONDS_TO_FAIL) and not ctrl_c.is_set():
-            _restart(tell)
+            _restart()
 
     threading.excepthook = hook
     try:
@@ -142,13 +141,13 @@ def restart_if_a_worker_dies(tell: Callable[[str], None]) -> Iterator[None]:
     except RuntimeError as error:  # newer versions of Beam do not wait
         if "Channel closed prematurely" not in str(error) or ctrl_c.is_set():
             raise
-        _restart(tell)
+        _restart()
     finally:
         ended.set()
         threading.excepthook = previous_hook
 
 
-def _restart(tell: Callable[[str], None]) -> None:
+def _restart() -> None:
     attempt = int(os.environ.get(_ATTEMPT, "1"))
     for process in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):

@@ -1,7 +1,5 @@
 """The demo's corpus: English docstrings of the installed libraries, read with `ast`, without importing them."""
 
-from __future__ import annotations
-
 import ast
 import hashlib
 import multiprocessing
@@ -21,7 +19,6 @@ LIBRARIES = (
     "rich", "IPython", "jinja2", "absl", "starlette", "pydantic", "hypothesis", "h5py", "attr", "setuptools", "pip",
 )  # fmt: skip
 FILES_AT_A_TIME = 400
-# Size of the demo's corpus.
 CORPUS_BYTES = 12_000_000
 MIN_CHARACTERS = 200
 # Minimum share of letters in a line: English text is above it; tables, signatures and drawings are below.
@@ -63,20 +60,16 @@ def docstrings(path: Path) -> dict[bytes, str]:
             tree = ast.parse(path.read_bytes())
     except (SyntaxError, ValueError):
         return {}
-    texts = (_prose(ast.get_docstring(node)) for node in ast.walk(tree) if isinstance(node, _DOCUMENTED))
-    return {hashlib.sha256(text.encode()).digest(): text for text in texts if text}
+    written = (ast.get_docstring(node) or "" for node in ast.walk(tree) if isinstance(node, _DOCUMENTED))
+    texts = ("\n".join(_prose_lines(docstring)) for docstring in written)
+    return {hashlib.sha256(text.encode()).digest(): text for text in texts if len(text) >= MIN_CHARACTERS}
 
 
 _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
-def _prose(docstring: str | None) -> str:
-    """The prose of a docstring, without code, rules and tables; "" if less than `MIN_CHARACTERS` is left."""
-    text = "\n".join(_text_lines(docstring or ""))
-    return text if len(text) >= MIN_CHARACTERS else ""
-
-
-def _text_lines(docstring: str) -> Iterator[str]:
+def _prose_lines(docstring: str) -> Iterator[str]:
+    """The lines that are no code, rule or table."""
     in_fence = in_session = False
     for line in docstring.splitlines():
         line = line.strip()

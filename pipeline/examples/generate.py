@@ -12,8 +12,6 @@ TensorFlow. The output folder has the content of PretrainExampleGen's artifact, 
     work.part/                   of a running or killed command: documents-KEY, examples-KEY
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import glob
@@ -28,6 +26,7 @@ from apache_beam.io.filesystems import FileSystems
 
 from bert_keras.data.example_format import EXAMPLE_SPEC_FILE, SOURCE_RATES
 from bert_keras.errors import InputError
+from bert_keras.notices import tell
 from components.code_version import code_fingerprint
 from components.corpus_gen.inputs import find_inputs, fingerprint
 from components.corpus_gen.readers import in_threads, read_units
@@ -74,7 +73,6 @@ def generate(
     vocab_file: str | None,
     vocab_size: int,
     beam_args: Sequence[str],
-    tell: Callable[[str], None] = lambda line: None,
 ) -> dict:
     """Make the examples of a corpus in `output_dir`; return the figures that the command prints.
 
@@ -99,7 +97,7 @@ def generate(
                 tell(f"{name}: finished by an earlier command")
                 return
             started = time.monotonic()
-            with progress(name, folder), beam_pipeline(beam_args, name, tell) as pipeline:
+            with progress(name, folder), beam_pipeline(beam_args, name) as pipeline:
                 expand(pipeline)
             seconds[name] = round(time.monotonic() - started, 2)
 
@@ -209,7 +207,6 @@ def _copy(source: str, target: str) -> None:
 
 
 def _figures(output_dir: str, seconds: dict[str, float]) -> dict:
-    """The printed figures: counts of both splits together, shares, seconds and memory."""
     by_split = read_json(f"{output_dir}/{EXAMPLE_SPEC_FILE}")["counts"]
     counts = {name: sum(split[name] for split in by_split.values()) for name in by_split[TRAIN]}
 

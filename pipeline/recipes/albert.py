@@ -5,8 +5,6 @@ predictions of 512 tokens, the paper's 15 %, where its README.md has 20; LAMB wi
 (`bert_keras.training.optimizer`).
 """
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Recipes of BERT, and of continuing a model that exists; what other families change of them."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 from typing import Any

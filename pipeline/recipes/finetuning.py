@@ -3,8 +3,6 @@
 The defaults are the paper's (appendix A.3) and google-research/bert's.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Callable
@@ -117,7 +115,11 @@ class FineTuneRecipe:
 
 
 def _recipe(
-    task: str, min_score: float, rows: TaskSettings | None = None, training: FineTuningConfig | None = None
+    task: str,
+    min_score: float,
+    rows: TaskSettings | None = None,
+    training: FineTuningConfig | None = None,
+    sliced: bool = True,
 ) -> FineTuneRecipe:
     return FineTuneRecipe(
         name=task_of(task).name,
@@ -125,6 +127,7 @@ def _recipe(
         task=rows or TaskSettings(),
         training=training or FineTuningConfig(),
         gate=TaskGate(min_score),
+        slices=TaskSliceSettings() if sliced else TaskSliceSettings((), by_source=False),
     )
 
 
@@ -150,9 +153,8 @@ def table(task: str) -> FineTuneRecipe:
 def reranker(task: str) -> FineTuneRecipe:
     """The relevance of passages for a query: bert-tfx finetune rerank --train rows.jsonl --init bert-base/."""
     training = FineTuningConfig(num_train_epochs=1.0, learning_rate=2e-5)
-    recipe = _recipe(task, 0.1, TaskSettings(max_seq_length=256, activation="sigmoid"), training)
     # A part of the passages of a query would be an easier ranking.
-    return dataclasses.replace(recipe, slices=TaskSliceSettings((), by_source=False))
+    return _recipe(task, 0.1, TaskSettings(max_seq_length=256, activation="sigmoid"), training, sliced=False)
 
 
 def multiple_choice(task: str) -> FineTuneRecipe:
@@ -176,14 +178,11 @@ def sentences(task: str) -> FineTuneRecipe:
 
     Command:   bert-tfx finetune sentence-similarity --train texts.jsonl --eval STS-B/dev.tsv --init bert-base/
     """
-    min_score = 0.4 if task_of(task).kind == "similarity" else 0.1
+    is_similarity = task_of(task).kind == "similarity"
     # SimCSE's for single texts (arXiv 2104.08821), with BERT's warm-up.
     training = FineTuningConfig(num_train_epochs=1.0, train_batch_size=64, learning_rate=3e-5)
-    recipe = _recipe(task, min_score, TaskSettings(max_seq_length=64), training)
-    if task_of(task).kind == "similarity":
-        return recipe
-    # A part of the rows would be searched for a part of the texts, which is easier.
-    return dataclasses.replace(recipe, slices=TaskSliceSettings((), by_source=False))
+    # For retrieval, a part of the rows would be searched for a part of the texts, which is easier.
+    return _recipe(task, 0.4 if is_similarity else 0.1, TaskSettings(max_seq_length=64), training, is_similarity)
 
 
 # The recipe of each task, by the reader of its files (`bert_keras.tasks.table`).

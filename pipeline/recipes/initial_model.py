@@ -1,7 +1,5 @@
 """A recipe that continues from an initial model: the model's architecture and vocabulary win over the recipe's."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Recipes of the rivals in BERT's paper, which predict the next token: a left-to-right BERT, and ELMo's biLM."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

@@ -4,8 +4,6 @@ Every recipe learns the vocabulary of its own text, of size `model.vocab_size`. 
 of its docstring, `bert-tfx recipes NAME` also command, hardware, time and what to expect.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from bert_keras.errors import InputError

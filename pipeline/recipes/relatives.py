@@ -3,13 +3,10 @@
 Each has a `tiny` size for a laptop, with the demo's model, steps and rate (`pipeline.recipes.bert.tiny_cpu`).
 """
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 
 from bert_keras.objectives.settings import PretrainingSettings
-from components.example_gate.limits import DataLimits
 from components.vocab_gen.settings import VocabularySettings
 from pipeline.recipes.bert import as_demo, published, tiny, tiny_cpu
 from pipeline.recipes.settings import Recipe
@@ -193,13 +190,13 @@ _ELECTRA_MASKING = {"mask_fraction": 0.85, "keep_fraction": 0.15, "when": "dynam
 
 
 def _electra(
-    name: str, layers: int, hidden: int, length: int, predictions: int, sizes: dict[str, Any], **training: Any
+    name: str, layers: int, hidden: int, length: int, masking: dict[str, Any], sizes: dict[str, Any], **training: Any
 ) -> Recipe:
     """Sizes and training as in arXiv 2003.10555, table 6, predictions as in configure_pretraining.py."""
     return published(
-        *(name, layers, hidden, length, _ELECTRA_EXAMPLES),
-        {**_ELECTRA_MASKING, "max_predictions_per_seq": predictions},
+        *(name, layers, hidden, length, _ELECTRA_EXAMPLES, {**_ELECTRA_MASKING, **masking}),
         model={"hidden_act": "gelu_erf"},
+        data={"max_masked_fraction": masking.get("masked_lm_prob", 0.15) + 0.05},
         training=training,
         # The gate evaluates the generator, which is small.
         gate={"max_mlm_perplexity": 100.0, "min_mlm_accuracy": 0.2, "min_nsp_accuracy": 0.5},
@@ -232,7 +229,8 @@ def electra_small() -> Recipe:
     The released model had 4,000,000 steps, and a generator as wide as itself (pretraining.generator_size=1).
     """
     sizes = {"embedding_size": 128, "generator_size": 1 / 4}
-    return _electra("electra_small", 12, 256, 128, 19, sizes, train_batch_size=128, learning_rate=5e-4)
+    masking = {"max_predictions_per_seq": 19}
+    return _electra("electra_small", 12, 256, 128, masking, sizes, train_batch_size=128, learning_rate=5e-4)
 
 
 def electra_base() -> Recipe:
@@ -243,7 +241,8 @@ def electra_base() -> Recipe:
     Expect:    fine-tuned, 85.1 in the mean of GLUE's held-out rows (paper, table 1)
     """
     sizes = {"embedding_size": 768, "generator_size": 1 / 3}
-    return _electra("electra_base", 12, 768, 512, 79, sizes, num_train_steps=766_000, learning_rate=2e-4)
+    masking = {"max_predictions_per_seq": 79}
+    return _electra("electra_base", 12, 768, 512, masking, sizes, num_train_steps=766_000, learning_rate=2e-4)
 
 
 def electra_large() -> Recipe:
@@ -253,19 +252,11 @@ def electra_large() -> Recipe:
     Time:      not measured, none published
     Expect:    fine-tuned, 89.0 in the mean of GLUE's held-out rows (paper, table 2)
     """
-    large = _electra(
-        *("electra_large", 24, 1024, 512, 130, {"embedding_size": 1024, "generator_size": 1 / 4}),
-        train_batch_size=2048,
-        gradient_accumulation_steps=8,
-        num_train_steps=400_000,
-        learning_rate=2e-4,
-    )
-    masking = dataclasses.replace(large.examples.masking, masked_lm_prob=0.25)
-    return dataclasses.replace(
-        large,
-        examples=dataclasses.replace(large.examples, masking=masking),
-        data=DataLimits(min_documents=1000, max_masked_fraction=0.3),
-    )
+    masking = {"masked_lm_prob": 0.25, "max_predictions_per_seq": 130}
+    sizes = {"embedding_size": 1024, "generator_size": 1 / 4}
+    batch: dict[str, Any] = {"train_batch_size": 2048, "gradient_accumulation_steps": 8}
+    steps: dict[str, Any] = {"num_train_steps": 400_000, "learning_rate": 2e-4}
+    return _electra("electra_large", 24, 1024, 512, masking, sizes, **batch, **steps)
 
 
 def deberta_v3_base() -> Recipe:

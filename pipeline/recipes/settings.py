@@ -1,7 +1,5 @@
 """Settings of a run as frozen dataclasses, and their changes from the command line."""
 
-from __future__ import annotations
-
 import dataclasses
 import difflib
 import functools
@@ -249,7 +247,6 @@ def _parse(annotation: Any, text: str) -> object:
 
 
 def _keys(value: Any, prefix: str = "") -> dict[str, Any]:
-    """Types of the settings of a dataclass, by their dotted names."""
     types = typing.get_type_hints(type(value))
     keys: dict[str, Any] = {}
     for field in dataclasses.fields(value):

@@ -1,12 +1,10 @@
 """Sections of every page: verdict, curves, gate, seconds by stage, artifacts, settings."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import jinja2
 
@@ -14,14 +12,11 @@ from pipeline import stages
 from pipeline.report import gate
 from pipeline.report.figures.curves import Picture
 from pipeline.report.figures.tables import SliceTable
+from pipeline.runs.lineage import Run
 from pipeline.runs.run_dir import model_name
 
-if TYPE_CHECKING:
-    from pipeline.runs.lineage import Run
 
-
-@dataclasses.dataclass(frozen=True)
-class Evaluations:
+class Evaluations(NamedTuple):
     """The held-out evaluations of a training as a table; the first column is the step."""
 
     caption: str
@@ -56,17 +51,17 @@ def render(template: str, run: Run, summary: Mapping[str, Any], run_dir: str, fr
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {
-        "count": lambda n: f"{n:,}",
-        "percent": percent,
-        "seconds": _seconds,
-        "megabytes": _megabytes,
-    }
+    environment.filters |= {"count": "{:,}".format, "percent": percent, "seconds": _seconds}
+    environment.filters["megabytes"] = lambda size: f"{size / 1e6:,.2f} MB"
+    longest = max((stage.seconds for stage in run.stages.values()), default=0) or 1
     return environment.get_template(template).render(
         summary=summary,
         frame=frame,
         verdict=gate.verdict(summary),
-        stages=_stages(run),
+        stages=[
+            {"name": s.name, "seconds": s.seconds, "share": s.seconds / longest, "state": s.state.lower()}
+            for s in run.stages.values()
+        ],
         artifacts=_artifacts(run, run_dir),
         fingerprints=summary["fingerprints"] | frame.fingerprints,
         settings=_flat(summary["recipe"]),
@@ -92,14 +87,6 @@ def baseline_metrics(run: Run) -> dict[str, float] | None:
 def percent(share: float, digits: int = 1) -> str:
     """Format a share: 0.5 -> 50.0%."""
     return f"{100 * share:.{digits}f}%"
-
-
-def _stages(run: Run) -> list[dict[str, Any]]:
-    longest = max((stage.seconds for stage in run.stages.values()), default=0) or 1
-    return [
-        {"name": s.name, "seconds": s.seconds, "share": s.seconds / longest, "state": s.state.lower()}
-        for s in run.stages.values()
-    ]
 
 
 def _artifacts(run: Run, run_dir: str) -> list[dict[str, Any]]:
@@ -131,12 +118,8 @@ def _flat(recipe: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
         if isinstance(value, Mapping):
             rows += _flat(value, f"{prefix}{name}.")
         else:
-            rows.append((prefix + name, _listed(value) if isinstance(value, Sequence) else value))
+            rows.append((prefix + name, ",".join(map(str, value)) if isinstance(value, list) else value))
     return rows
-
-
-def _listed(value: Sequence[Any]) -> str:
-    return value if isinstance(value, str) else ",".join(map(str, value))
 
 
 def _seconds(seconds: float) -> str:
@@ -144,7 +127,3 @@ def _seconds(seconds: float) -> str:
     if seconds < 60:
         return f"{seconds:.2f} s" if seconds < 1 else f"{seconds:.1f} s"
     return f"{int(seconds + 0.5) // 60} min {int(seconds + 0.5) % 60:02d} s"
-
-
-def _megabytes(size: int) -> str:
-    return f"{size / 1e6:,.2f} MB"

@@ -1,10 +1,7 @@
 """The decisions of both gates as sentences and rows, from `summary.json` and the baseline's metrics."""
 
-from __future__ import annotations
-
-import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from bert_keras.objectives.table import PARTS, perplexity_text
 from components.evaluator.gate_failures import CHANCE, CHANGE, FORGETTING, TEACHER, VALUE
@@ -19,8 +16,7 @@ MARGIN = 1.25
 Threshold = tuple[str | None, tuple[str, str] | None, str]
 
 
-@dataclasses.dataclass(frozen=True)
-class GateRow:
+class GateRow(NamedTuple):
     """A threshold of a kind: `VALUE`, which includes chance, `CHANGE`, `FORGETTING` or `TEACHER`.
 
     `passed` is None if it is unchecked.
@@ -33,8 +29,7 @@ class GateRow:
     passed: bool | None
 
 
-@dataclasses.dataclass(frozen=True)
-class Verdict:
+class Verdict(NamedTuple):
     """Headline of the page; `good` if the model is blessed and pushed."""
 
     good: bool
@@ -54,8 +49,16 @@ def gate_rows(summary: Mapping[str, Any], baseline: Mapping[str, float] | None) 
             if setting is not None:
                 rows.append(_value_row(name, metric, summary, setting, failed))
                 if figure == "perplexity":
-                    rows.append(_change_row(name, metric, summary[name], gate, baseline, failed))
-    rows += _word_rows(summary.get("word_perplexity", {}), failed) + _pair_rows(summary, failed)
+                    change = None if baseline is None else _change(summary[name], baseline[name])
+                    wanted = _allowed(gate["max_mlm_perplexity_increase"], "rise", "fall", _percent)
+                    rows.append(_change_row(name, metric, change, wanted, failed))
+    rows += _word_rows(summary.get("word_perplexity", {}), failed)
+    if pairs := summary.get("minimal_pairs"):
+        overall, least = pairs["overall"], pairs["min_accuracy"]
+        wanted = "no bound" if least is None else f"at least {_percent(least)}"
+        passed = None if least is None else passed_value("minimal_pairs", failed)
+        measured = f"{overall['accuracy']:.1%} of {overall['pairs']:,}"
+        rows.append(GateRow("Minimal pairs", VALUE, measured, wanted, passed))
     return rows + _teacher_rows(summary, "mlm_accuracy", "Masked-LM accuracy", "{:.1%}".format, failed)
 
 
@@ -107,18 +110,10 @@ def _value_row(name: str, metric: str, summary: Mapping[str, Any], setting: str,
     return GateRow(metric, VALUE, measured, wanted, passed_value(name, failed))
 
 
-def _change_row(
-    name: str,
-    metric: str,
-    perplexity: float,
-    gate: Mapping[str, float],
-    baseline: Mapping[str, float] | None,
-    failed: set[Threshold],
-) -> GateRow:
-    wanted = _allowed(gate["max_mlm_perplexity_increase"])
-    if baseline is None:
-        return GateRow(metric, CHANGE, "no earlier comparable model", wanted, None)
-    return GateRow(metric, CHANGE, _change(perplexity, baseline[name]), wanted, (name, None, CHANGE) not in failed)
+def _change_row(name: str, title: str, change: str | None, wanted: str, failed: set[Threshold]) -> GateRow:
+    if not change:
+        return GateRow(title, CHANGE, "no earlier comparable model", wanted, None)
+    return GateRow(title, CHANGE, change, wanted, (name, None, CHANGE) not in failed)
 
 
 def _word_rows(figures: Mapping[str, Mapping[str, Any]], failed: set[Threshold]) -> list[GateRow]:
@@ -131,25 +126,15 @@ def _word_rows(figures: Mapping[str, Mapping[str, Any]], failed: set[Threshold])
         allowed, before = perplexities.get("max_forgetting"), perplexities["initial_model"]
         measured = perplexity_text(perplexities["model"], 2)
         measured += f", {_change(perplexities['model'], before)}" if before else ", the initial model has no score"
-        wanted = "no bound" if allowed is None else _allowed(allowed)
+        wanted = "no bound" if allowed is None else _allowed(allowed, "rise", "fall", _percent)
         passed = None if allowed is None or before is None else ("word_perplexity", None, kind) not in failed
         rows.append(GateRow(f"Perplexity per word, {text}", kind, measured, wanted, passed))
     return rows
 
 
-def _pair_rows(summary: Mapping[str, Any], failed: set[Threshold]) -> list[GateRow]:
-    if "minimal_pairs" not in summary:
-        return []
-    overall, least = summary["minimal_pairs"]["overall"], summary["minimal_pairs"]["min_accuracy"]
-    wanted = "no bound" if least is None else f"at least {_percent(least)}"
-    passed = None if least is None else passed_value("minimal_pairs", failed)
-    return [GateRow("Minimal pairs", VALUE, f"{overall['accuracy']:.1%} of {overall['pairs']:,}", wanted, passed)]
-
-
 def _teacher_rows(
     summary: Mapping[str, Any], metric: str, title: str, number: Callable[[float], str], failed: set[Threshold]
 ) -> list[GateRow]:
-    """The share of the teacher's score, if there is a teacher."""
     if not (teacher := summary.get("teacher")):
         return []
     before, share = teacher["scores"][metric], summary["recipe"]["gate"]["min_share_of_teacher"]
@@ -159,11 +144,11 @@ def _teacher_rows(
     return [GateRow(title, TEACHER, measured, wanted, passed)]
 
 
-def _allowed(increase: float) -> str:
-    """An allowed relative increase in words."""
-    if increase > 0:
-        return f"may rise by at most {_percent(increase)}"
-    return f"must fall by at least {_percent(-increase)}" if increase < 0 else "must not rise"
+def _allowed(change: float, worse: str, better: str, number: Callable[[float], str]) -> str:
+    """An allowed change for the worse in words; a negative one is a required improvement."""
+    if change > 0:
+        return f"may {worse} by at most {number(change)}"
+    return f"must {better} by at least {number(-change)}" if change < 0 else f"must not {worse}"
 
 
 def _change(perplexity: float, before: float) -> str:
@@ -187,13 +172,13 @@ def task_gate_rows(
     rows.append(GateRow(form.title, VALUE, measured, wanted, passed_value(metric, failed)))
     rows += _slice_rows(summary, metric, form, failed)
     rows += _teacher_rows(summary, metric, form.title, form.number, failed)
-    wanted = _change_wanted(gate["max_score_decrease"], form)
-    if baseline is None:
-        return [*rows, GateRow(form.title, CHANGE, "no earlier comparable model", wanted, None)]
-    before = baseline[metric]
-    change = NO_SCORE if measured == NO_SCORE else form.difference(value - before)
-    measured = f"{change} from {form.number(before)}"
-    return [*rows, GateRow(form.title, CHANGE, measured, wanted, (metric, None, CHANGE) not in failed)]
+    change = None
+    if baseline is not None:
+        before = baseline[metric]
+        difference = NO_SCORE if measured == NO_SCORE else form.difference(value - before)
+        change = f"{difference} from {form.number(before)}"
+    wanted = _allowed(gate["max_score_decrease"], "fall", "rise", form.amount)
+    return [*rows, _change_row(metric, form.title, change, wanted, failed)]
 
 
 def _slice_rows(summary: Mapping[str, Any], metric: str, form: ScoreForm, failed: set[Threshold]) -> list[GateRow]:
@@ -211,14 +196,7 @@ def _slice_rows(summary: Mapping[str, Any], metric: str, form: ScoreForm, failed
     return rows
 
 
-def _change_wanted(decrease: float, form: ScoreForm) -> str:
-    if decrease > 0:
-        return f"may fall by at most {form.amount(decrease)}"
-    return f"must rise by at least {form.amount(-decrease)}" if decrease < 0 else "must not fall"
-
-
-@dataclasses.dataclass(frozen=True)
-class DataRow:
+class DataRow(NamedTuple):
     """A figure of the data gate; `low` and `high`, its limits, and `at` are positions on the row's scale, in [0, 1]."""
 
     label: str
@@ -231,11 +209,11 @@ class DataRow:
 
 def data_rows(figures: Sequence[Mapping[str, Any]]) -> list[DataRow]:
     """A row for each evaluated figure of `verdict.json`, on a scale from 0 to beyond its limits."""
-    return [_row(figure, figure.value) for figure in (Figure(**f) for f in figures) if figure.value is not None]
-
-
-def _row(figure: Figure, value: float) -> DataRow:
-    low, high = figure.minimum or 0.0, figure.maximum
-    end = max(value, MARGIN * (low if high is None else high)) or 1.0
-    upper = 1.0 if high is None else high / end
-    return DataRow(figure.title, figure.text(value), figure.wanted, low / end, upper, value / end)
+    rows = []
+    for figure in (Figure(**fields) for fields in figures):
+        if (value := figure.value) is not None:
+            low, high = figure.minimum or 0.0, figure.maximum
+            end = max(value, MARGIN * (low if high is None else high)) or 1.0
+            upper = 1.0 if high is None else high / end
+            rows.append(DataRow(figure.title, figure.text(value), figure.wanted, low / end, upper, value / end))
+    return rows

@@ -1,7 +1,5 @@
 """Writes `report.html`, a self-contained page, from a run's summary, artifacts and ML Metadata."""
 
-from __future__ import annotations
-
 import os
 
 from bert_keras.errors import InputError

@@ -1,11 +1,9 @@
 """Report page of a pre-training."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from bert_keras.objectives.table import PARTS, Part, perplexity_text
 from bert_keras.tokenizers import sentencepiece
@@ -21,10 +19,8 @@ from pipeline.report.base_page import Evaluations, Frame, load, percent
 from pipeline.report.base_page import render as render_frame
 from pipeline.report.figures import curves
 from pipeline.report.figures.tables import Column, slice_table
+from pipeline.runs.lineage import Run
 from pipeline.summaries.pretrain import budget_line, initial_row
-
-if TYPE_CHECKING:
-    from pipeline.runs.lineage import Run
 
 # First and last learned tokens shown: frequent fragments, and whole words that show the domain of the text.
 PIECES_SHOWN = 24
@@ -48,14 +44,19 @@ def render(run: Run, summary: Mapping[str, Any], run_dir: str, baseline: Mapping
     spec = load(examples, "example_spec.json")
     pieces, made = read_vocabulary(vocabulary)
     log, parts = curves.read_log(run.output(stages.TRAINER, stages.MODEL_RUN).uri), PARTS[summary["objective"]]
-    figures = [f"{part.key}_{figure}" for part in parts for figure in part.metrics]
-    summary = {**summary, **{name: math.nan for name in figures if summary[name] is None}}  # JSON has no NaN
+    forms = {"accuracy": percent, "perplexity": perplexity_text, "loss": "{:.3f}".format}
+    columns = {
+        f"{part.key}_{figure}": Column(f"{part.title} {figure}", forms[figure])
+        for part in parts
+        for figure in part.metrics
+    }
+    summary = {**summary, **{name: math.nan for name in columns if summary[name] is None}}  # JSON has no NaN
     frame = Frame(
         gate_rows=gate.gate_rows(summary, baseline),
         judged_on=f"{summary['examples_eval']:,} held-out examples",
         pictures=curves.pictures(log, curves.of_objective(summary)),
         evaluations=_evaluations(curves.held_out(log), parts),
-        slices=slice_table(summary, "Examples", "Lengths are in tokens, without padding.", _slice_columns(parts)),
+        slices=slice_table(summary, "Examples", "Lengths are in tokens, without padding.", columns),
         reference="without reading the text",
         settings_note=f"Initial model: {initial_row(summary)}" if "initial_model" in summary else "",
         fingerprints={"Vocabulary: sha256, in the examples too": spec["vocabulary_sha256"]},
@@ -129,17 +130,7 @@ def _perplexity(loss: float) -> str:
         return "∞"
 
 
-def _slice_columns(parts: Sequence[Part]) -> dict[str, Column]:
-    forms = {"accuracy": percent, "perplexity": perplexity_text, "loss": "{:.3f}".format}
-    return {
-        f"{part.key}_{figure}": Column(f"{part.title} {figure}", forms[figure])
-        for part in parts
-        for figure in part.metrics
-    }
-
-
 def _samples(summary: Mapping[str, Any], pieces: set[str]) -> list[dict[str, Any]]:
-    """Sample sentences, split at the mask, with the correct guess marked."""
     vocabulary = summary["recipe"]["vocabulary"]
     space = _SPACES.get(vocabulary["algorithm"], "")
     lower_case = vocabulary["lower_case"] and vocabulary["algorithm"] != "byte_bpe"

@@ -1,26 +1,17 @@
 """Formats official scores as the field does: shares in per cent, correlations with three decimals."""
 
-from __future__ import annotations
-
-import dataclasses
 import math
+from typing import NamedTuple
 
+# Of scores whose title is not their name.
 _TITLES = {
-    "accuracy": "Accuracy",
-    "f1": "F1",
     "micro_f1": "Micro F1",
     "macro_f1": "Macro F1",
-    "precision": "Precision",
-    "recall": "Recall",
-    "exact_match": "Exact match",
     "exact": "Exact match",
-    "matthews_correlation": "Matthews correlation",
     "pearson": "Pearson correlation",
     "spearman": "Spearman correlation",
     "mrr@10": "MRR@10",
     "ndcg@10": "NDCG@10",
-    "recall@1": "Recall@1",
-    "recall@10": "Recall@10",
 }
 _CORRELATIONS = ("matthews_correlation", "pearson", "spearman")
 MINUS = "\N{MINUS SIGN}"
@@ -38,7 +29,7 @@ _NOTES = {
     (
         "ranking",
         "mrr@10",
-    ): "of the queries of {rows} held-out rows: the mean of 1 / place of the first relevant passage.",
+    ): "of the queries of {rows} held-out rows: mean of 1 / place of the first relevant passage.",
     ("ranking", "ndcg@10"): "of the queries of {rows} held-out rows: the gain of the ten best, of the best order's.",
     ("multiple_choice", "accuracy"): "of {rows} held-out rows are answered with the right choice.",
     ("span", "f1"): "of the words of right and given answers to {rows} held-out questions, on average.",
@@ -56,8 +47,7 @@ _NOTES = {
 }
 
 
-@dataclasses.dataclass(frozen=True)
-class ScoreForm:
+class ScoreForm(NamedTuple):
     """Format of a score; `scale` is the factor to per cent, None for a correlation; the note has {rows}."""
 
     title: str
@@ -92,8 +82,7 @@ class ScoreForm:
 
 def score_form(kind: str, name: str) -> ScoreForm:
     """The format of a task's score by its official name; SQuAD's scores are already in per cent."""
-    title = _TITLES[name]
-    return ScoreForm(title, _scale(kind, name), _NOTES[kind, name])
+    return ScoreForm(_TITLES.get(name, name.replace("_", " ").capitalize()), _scale(kind, name), _NOTES[kind, name])
 
 
 def figure(kind: str, name: str, value: float | None) -> str:

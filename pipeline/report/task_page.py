@@ -1,14 +1,12 @@
 """Report page of a fine-tuning."""
 
-from __future__ import annotations
-
 import dataclasses
 import errno
 import glob
 import json
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bert_keras.data.tfrecord import Example, read_records
 from bert_keras.finetuning.artifact_files import PREDICTIONS_FOLDER, SCORES_FILE
@@ -23,11 +21,9 @@ from pipeline.report.figures.tables import Column, confusion, epochs, restarts, 
 from pipeline.report.figures.teacher import comparison
 from pipeline.report.figures.wrong_answers import wrong_answers
 from pipeline.report.gate import task_gate_rows
-from pipeline.report.score_format import ScoreForm, figure, score_form
+from pipeline.report.score_format import figure, score_form
+from pipeline.runs.lineage import Run
 from pipeline.summaries.task import BATCH, EPOCHS, RATE
-
-if TYPE_CHECKING:
-    from pipeline.runs.lineage import Run
 
 TRAIN, EVAL = "train", "eval"
 _SPLITS = {
@@ -55,11 +51,14 @@ def render(run: Run, summary: Mapping[str, Any], run_dir: str, baseline: Mapping
     log = curves.read_log(model_run)
     steps = max(line["step"] for line in log)
     rows, answers = _answered(task, examples, model_run)
+    logged = {name for line in log for name in line}
+    accuracies = [curves.Curve(name, title, curves.percent) for name, title in _LOGGED.items() if name in logged]
+    count = f"{summary['rows'][EVAL]:,}"
     searched = None if summary["search"] is None else search_table(summary["search"], forms[metric])
     frame = Frame(
         gate_rows=task_gate_rows(summary, metric, forms[metric], baseline),
-        judged_on=f"{summary['rows'][EVAL]:,} held-out rows",
-        pictures=curves.pictures(log, _curves(log)),
+        judged_on=f"{count} held-out rows",
+        pictures=curves.pictures(log, [curves.Curve("loss", "Loss", curves.plain), *accuracies]),
         evaluations=_evaluations(curves.held_out(log), task),
         slices=slice_table(
             summary,
@@ -75,7 +74,10 @@ def render(run: Run, summary: Mapping[str, Any], run_dir: str, baseline: Mapping
         summary,
         run_dir,
         frame,
-        cards=_cards(summary, forms),
+        cards=[
+            (form.title, form.number(summary["scores"][name]), form.note.format(rows=count))
+            for name, form in forms.items()
+        ],
         learned=_learned(summary, steps),
         figures=_figures(task, load(model_run, SCORES_FILE)),
         splits=_splits(run, summary),
@@ -105,12 +107,6 @@ def _answered(task: Task, examples: str, model_run: str) -> tuple[list[TaskRow],
     return rows, read_written(task, rows, predictions)
 
 
-def _curves(log: curves.Log) -> list[curves.Curve]:
-    logged = {name for line in log for name in line}
-    accuracies = [curves.Curve(name, title, curves.percent) for name, title in _LOGGED.items() if name in logged]
-    return [curves.Curve("loss", "Loss", curves.plain), *accuracies]
-
-
 def _evaluations(lines: curves.Log, task: Task) -> Evaluations:
     logged = {name: title for name, title in _LOGGED.items() if any(name in line for line in lines)}
     titles = ["Step", "Loss", *logged.values()]
@@ -121,14 +117,6 @@ def _evaluations(lines: curves.Log, task: Task) -> Evaluations:
         "of the held-out rows; the official scores are of all of them."
     )
     return Evaluations(caption, titles, rows)
-
-
-def _cards(summary: Mapping[str, Any], forms: Mapping[str, ScoreForm]) -> list[tuple[str, str, str]]:
-    """Title, number and note of each score."""
-    rows = f"{summary['rows'][EVAL]:,}"
-    return [
-        (form.title, form.number(summary["scores"][name]), form.note.format(rows=rows)) for name, form in forms.items()
-    ]
 
 
 def _learned(summary: Mapping[str, Any], steps: int) -> str:

@@ -3,8 +3,6 @@
 Airflow's Python loads this file without TFX and TensorFlow: each task is a command in the pipeline's environment.
 """
 
-from __future__ import annotations
-
 import datetime
 import os
 import signal
@@ -43,9 +41,7 @@ class CommandOperator(BaseOperator):
     def execute(self, context: Any) -> None:
         """Run the command; its output is the task's log.
 
-        Raises:
-            AirflowFailException: bad input; a retry would not help.
-            AirflowException: any other failure; Airflow retries the task.
+        AirflowFailException: bad input; a retry would not help. AirflowException: any other failure, which is retried.
         """
         self._run(self._command(context))
 
@@ -154,14 +150,12 @@ def _compile_words(plan: AirflowPlan, context: Any) -> list[str]:
 
 
 def _node_command(plan: AirflowPlan, node: str) -> Callable[[Any], list[str]]:
-    return lambda context: plan.node_words(node, context["run_id"], _was_cleared(context["ti"]))
+    def words(context: Any) -> list[str]:
+        # Of a task that a user has cleared, this attempt and its retries repeat the node, without the cache. Tasks of
+        # Airflow 3 cannot read the states of earlier attempts, but clearing sets `max_tries` to those so far plus
+        # `retries` (`clear_task_instances`).
+        task = context["ti"]
+        attempts_before = task.max_tries - task.task.retries
+        return plan.node_words(node, context["run_id"], again=0 < attempts_before < task.try_number)
 
-
-def _was_cleared(task_instance: Any) -> bool:
-    """Return True if a user has cleared the task: this attempt and its retries repeat the node, without the cache.
-
-    Tasks of Airflow 3 cannot read the states of earlier attempts. But clearing gives a task its retries anew: it sets
-    `max_tries` to the attempts so far plus `retries` (`clear_task_instances`).
-    """
-    attempts_before = task_instance.max_tries - task_instance.task.retries
-    return 0 < attempts_before < task_instance.try_number
+    return words

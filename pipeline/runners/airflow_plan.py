@@ -4,8 +4,6 @@ Its reader has neither TFX nor TensorFlow. The plan holds no credentials: a pass
 Airflow's connections or from the environment of its workers.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import json
@@ -112,7 +110,9 @@ class AirflowPlan:
         return [*self.command, "finish", *self._run_words(run_id)]
 
     def _run_words(self, run_id: str) -> list[str]:
-        return ["--run-dir", self.run_dir, "--run-id", _safe(run_id)]
+        if not _RUN_ID.fullmatch(run_id):
+            run_id = f"run-{hashlib.sha256(run_id.encode()).hexdigest()[:16]}"
+        return ["--run-dir", self.run_dir, "--run-id", run_id]
 
     def write(self, path: Path) -> None:
         """Write the plan for Airflow."""
@@ -122,7 +122,7 @@ class AirflowPlan:
             file.write(json.dumps(dataclasses.asdict(self), indent=2) + "\n")
 
     @classmethod
-    def read(cls, path: Path) -> AirflowPlan:
+    def read(cls, path: Path) -> "AirflowPlan":
         """Read a plan; ValueError if another version of this program wrote it."""
         fields = json.loads(path.read_text())
         try:
@@ -131,8 +131,3 @@ class AirflowPlan:
             return cls(**fields)
         except (TypeError, KeyError) as error:
             raise ValueError(f"{path}: of another version of bert-tfx; run `bert-tfx compile airflow` again") from error
-
-
-def _safe(run_id: str) -> str:
-    """Airflow's run id if it is a valid file name, else a hash of it."""
-    return run_id if _RUN_ID.fullmatch(run_id) else f"run-{hashlib.sha256(run_id.encode()).hexdigest()[:16]}"

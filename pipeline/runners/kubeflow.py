@@ -4,8 +4,6 @@ Every step is an ordinary container, including the Resolver, so an open-source b
 compiled file holds only paths, arguments and resources; the code is in the containers' image.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import inspect
 import re
@@ -160,7 +158,6 @@ class _Builder:
         return task
 
     def _place(self, step: str, task: PipelineTask) -> None:
-        """Set the step's resources, volumes, secrets and retries."""
         resources, cluster = self.resources[step], self.cluster
         # TFX's own cache knows more of the inputs.
         task.set_caching_options(False)

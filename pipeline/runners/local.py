@@ -1,7 +1,5 @@
 """Runs the nodes of a pipeline one after another in this process, with Beam's in-process runner."""
 
-from __future__ import annotations
-
 import contextlib
 import datetime
 import logging
@@ -43,7 +41,6 @@ def run(request: RunRequest) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _logging_into(path: str) -> Iterator[None]:
-    """Redirect Python's log records to a file."""
     root = logging.getLogger()
     handlers, level, verbosity = root.handlers[:], root.level, absl.logging.get_verbosity()
     file = logging.FileHandler(path)

@@ -5,8 +5,6 @@ as the first, with the first's inputs; a successful node never runs again. Here 
 is marked as failed and its outputs are removed; the next attempt is a new execution.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 from typing import Any
@@ -44,7 +42,6 @@ class NodeLauncher(launcher.Launcher):
         input_artifacts: Any = None,
         exec_properties: Any = None,
     ) -> metadata_store_pb2.Execution:
-        """Return the successful execution, or register a new one."""
         earlier = execution_lib.get_executions_associated_with_all_contexts(metadata_handle, contexts)
         done = [execution for execution in earlier if execution_lib.is_execution_successful(execution)]
         cached = [e for e in done if e.last_known_state == _State.CACHED]

@@ -5,8 +5,6 @@ another in one process; Airflow and Kubeflow start a process for each (docs/orch
 it reads inputs, cache and outputs from ML Metadata.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import logging
 import os
@@ -29,7 +27,6 @@ from pipeline.report.page import write_report
 from pipeline.runners.node_launcher import NodeLauncher
 from pipeline.runs.lineage import DONE, Run, keep_notices, run_named
 from pipeline.runs.metadata_store import check_sqlite, connection_config, keep_copy, reachable
-from pipeline.runs.request import RunRequest
 from pipeline.runs.run_dir import artifacts_dir, notices_file
 from pipeline.runs.spec import RunSpec, intermediate_representation
 from pipeline.stages import CORPUS_GEN
@@ -71,45 +68,39 @@ def run_node(run_dir: str, run_id: str, node_id: str, again: bool = False) -> bo
     Once CorpusGen has found no new text (`--init latest`), the other nodes have nothing to do, and are not launched.
     Returns whether later nodes have something to do.
 
-    Raises:
-        InputError: the run is not compiled, or has no such node.
-        StageError: the node's inputs are missing, or ML Metadata cannot be reached.
-        Exception: any error of the node.
+    InputError: the run is not compiled, or has no such node. StageError: the node's inputs are missing, or ML Metadata
+    cannot be reached. Any error of the node is raised, too.
     """
     request = RunSpec.read(run_dir, run_id).request
     ir = _read(run_dir, run_id)
     nodes = {node.pipeline_node.node_info.id: node.pipeline_node for node in ir.nodes}
     if node_id not in nodes:
         raise InputError(f"{node_id}: no such node in run {run_id}; there are {', '.join(nodes)}")
+    node = nodes[node_id]
     with reachable(request.metadata_uri):
-        return _launch(request, ir, nodes[node_id], run_id, again)
-
-
-def _launch(request: RunRequest, ir: pipeline_pb2.Pipeline, node: Any, run_id: str, again: bool) -> bool:
-    node_id = node.node_info.id
-    if node_id != CORPUS_GEN and run_named(request, run_id).read_before:
-        logging.getLogger(__name__).info("%s: not run, for there is no new text", node_id)
-        return False
-    deployment = runner_utils.extract_local_deployment_config(ir)
-    store = metadata.Metadata(connection_config(request.metadata_uri))
-    launcher = NodeLauncher(
-        pipeline_node=node,
-        again=again,
-        mlmd_connection=store,
-        pipeline_info=ir.pipeline_info,
-        pipeline_runtime_spec=ir.runtime_spec,
-        executor_spec=runner_utils.extract_executor_spec(deployment, node_id),
-        custom_driver_spec=runner_utils.extract_custom_driver_spec(deployment, node_id),
-    )
-    with recording(notices_file(request.run_dir, request.run_name(run_id), node_id)):
-        launcher.launch()
-    keep_copy(request.metadata_uri)
-    # TFX's launcher records missing inputs as a failure, but does not raise.
-    run = run_named(request, run_id)
-    if not _done(run, node_id):
-        raise StageError(f"{node_id}: inputs are missing; run {', '.join(node.upstream_nodes)} first")
-    keep_notices(request.run_dir, run, node_id)
-    return not run.read_before
+        if node_id != CORPUS_GEN and run_named(request, run_id).read_before:
+            logging.getLogger(__name__).info("%s: not run, for there is no new text", node_id)
+            return False
+        deployment = runner_utils.extract_local_deployment_config(ir)
+        store = metadata.Metadata(connection_config(request.metadata_uri))
+        launcher = NodeLauncher(
+            pipeline_node=node,
+            again=again,
+            mlmd_connection=store,
+            pipeline_info=ir.pipeline_info,
+            pipeline_runtime_spec=ir.runtime_spec,
+            executor_spec=runner_utils.extract_executor_spec(deployment, node_id),
+            custom_driver_spec=runner_utils.extract_custom_driver_spec(deployment, node_id),
+        )
+        with recording(notices_file(request.run_dir, request.run_name(run_id), node_id)):
+            launcher.launch()
+        keep_copy(request.metadata_uri)
+        # TFX's launcher records missing inputs as a failure, but does not raise.
+        run = run_named(request, run_id)
+        if not _done(run, node_id):
+            raise StageError(f"{node_id}: inputs are missing; run {', '.join(node.upstream_nodes)} first")
+        keep_notices(request.run_dir, run, node_id)
+        return not run.read_before
 
 
 def finish(run_dir: str, run_id: str) -> dict[str, Any]:

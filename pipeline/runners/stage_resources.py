@@ -1,7 +1,5 @@
 """Resources of each step on a cluster: cores, memory, accelerators, node selection."""
 
-from __future__ import annotations
-
 import dataclasses
 import difflib
 from collections.abc import Iterable

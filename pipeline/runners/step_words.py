@@ -1,13 +1,10 @@
 """The words of the steps' commands, for every orchestrator. Imports nothing: Airflow's Python has no typer."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 
 # The steps before and after the nodes; what `finish` writes if a model was pushed.
 COMPILE, FINISH, PUSHED = "compile", "finish", "pushed"
-# The environment variable of ML Metadata's password.
 PASSWORD = "BERT_TFX_METADATA_PASSWORD"
 
 

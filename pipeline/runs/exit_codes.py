@@ -1,7 +1,5 @@
 """Exit codes of the commands; imported also by Airflow's Python, which has no Typer."""
 
-from __future__ import annotations
-
 import errno
 import re
 from collections.abc import Mapping

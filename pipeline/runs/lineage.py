@@ -1,7 +1,5 @@
 """Records of a run in ML Metadata: its stages, with their inputs, outputs and notices."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 
@@ -16,7 +14,6 @@ from pipeline.runs.request import RunRequest
 from pipeline.runs.run_dir import artifacts_dir, notices_file, serving_dir
 from pipeline.runs.spec import RunSpec, run_ids
 
-# States of a successful execution.
 DONE = ("COMPLETE", "CACHED")
 
 

@@ -5,8 +5,6 @@ mysql://user@host:3306/database           MySQL or MariaDB; PostgreSQL loses str
 grpc://host:8080                          ML Metadata's own server; Kubeflow Pipelines had one
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import sqlite3

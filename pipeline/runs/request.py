@@ -1,7 +1,5 @@
 """What a user asks for: the options of `pretrain`, of `finetune` and of the commands that compile either."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from collections.abc import Mapping
@@ -21,7 +19,7 @@ LATEST = "latest"
 INIT_OPTION = typer.Option(
     metavar="DIR", help="Initial model: a folder that `convert` reads, or `latest`, the served version."
 )
-CASED_OPTION = typer.Option("--cased/--uncased", help="Case of --init's vocabulary, if its files do not say.")
+CASED_OPTION = typer.Option("--cased/--uncased", help="Case of the given vocabulary, if its files do not say.")
 TEACHER_OPTION = typer.Option(metavar="DIR", help="Larger model to learn from, too (distillation.*).")
 
 

@@ -1,7 +1,5 @@
 """Resolves a request once: the recipe with its settings, the files with their fingerprints, the initial model."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import hashlib
@@ -35,7 +33,7 @@ from pipeline.recipes.pretraining import RECIPES
 from pipeline.recipes.settings import Recipe, with_settings
 from pipeline.runs.request import LATEST, RunRequest
 from pipeline.runs.run_dir import inputs_dir, notices_file, serving_dir
-from pipeline.runs.served_versions import hint_at_version, served_version
+from pipeline.runs.served_versions import served_version
 from pipeline.runs.spec import Checked, InitialFiles, RunInputs, RunSpec
 
 
@@ -83,10 +81,12 @@ def _naming_a_version(init: str | None) -> Iterator[None]:
     """Add to an error which version of a folder of versions could be the initial model."""
     try:
         yield
-    except InputError as error:
-        if not init:
-            raise
-        raise hint_at_version(error, init) from None
+    except InputError:
+        for folder in (serving_dir(init), init) if init else ():
+            if (version := served_version(folder)) is not None:
+                remedy = f"give --init {os.path.join(folder, str(version))}"
+                raise InputError(f"--init {init}: is a folder of several versions, not a model; {remedy}") from None
+        raise
 
 
 def _pretraining_inputs(spec: RunSpec, recipe: Recipe) -> RunInputs:
@@ -114,7 +114,11 @@ def _pretraining_inputs(spec: RunSpec, recipe: Recipe) -> RunInputs:
         from pipeline.runs.lineage import documents_of_version  # ML Metadata
 
         earlier = documents_of_version(request)
-    corpus = find_inputs(request.corpus or [_docstrings(request.run_dir)], recipe.corpus)
+    docstrings = os.path.join(request.run_dir, "corpus", "docstrings.txt")
+    if not request.corpus:
+        typer.echo("reading the docstrings of the installed libraries")
+        write_docstring_corpus(docstrings, CORPUS_BYTES)
+    corpus = find_inputs(request.corpus or [docstrings], recipe.corpus)
     # Before hours of making examples.
     names = sorted({file.source_name for file in corpus})
     check_names(names, recipe.training.source_numbers)
@@ -148,11 +152,8 @@ def _fine_tuning_inputs(request: RunRequest, recipe: FineTuneRecipe) -> RunInput
     with _naming_a_version(request.init):
         format_of(request.init)
     teacher = _teacher_files(request, recipe)
-    given = {
-        **{"train": request.train, "eval": request.held_out, "test": request.test},
-        "unlabelled": request.unlabelled,
-    }
-    rows = find_splits(recipe.row, request.data, given)
+    given = {"train": request.train, "eval": request.held_out, "test": request.test}
+    rows = find_splits(recipe.row, request.data, {**given, "unlabelled": request.unlabelled})
     if line := leak_warning(request.init, rows):
         notify(line)
     return RunInputs(
@@ -215,13 +216,6 @@ def _initial_vocabulary(request: RunRequest, init: str) -> InputFile:
     for name, content in contents.items():
         atomic_write_anywhere(os.path.join(folder, name), content)
     return _vocabulary(os.path.join(folder, next(iter(contents))))  # the merges are read beside it
-
-
-def _docstrings(run_dir: str) -> str:
-    typer.echo("reading the docstrings of the installed libraries")
-    path = os.path.join(run_dir, "corpus", "docstrings.txt")
-    write_docstring_corpus(path, CORPUS_BYTES)
-    return path
 
 
 def checked_sets(table: str, init: str | None) -> Checked:

@@ -16,8 +16,6 @@ pipeline.log      messages of the libraries
 summary.json, report.html
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil
@@ -90,7 +88,6 @@ def _place(name: str) -> Callable[[str], str]:
     return lambda run_dir: os.path.join(run_dir, name)
 
 
-# Paths in a run directory, as in the layout above.
 artifacts_dir = _place("artifacts")
 metadata_file = _place("metadata.sqlite")
 training_dir = _place("training")

@@ -4,8 +4,6 @@ Without the file the newest version is served, and a newer one as soon as it is 
 (`serving.models.config` has an example); a request without label and version goes to the newest of them.
 """
 
-from __future__ import annotations
-
 import os
 
 from google.protobuf import text_format
@@ -13,7 +11,6 @@ from tensorflow_serving.config import model_server_config_pb2
 
 from bert_keras.errors import InputError
 from bert_keras.files import atomic_write
-from pipeline.runs.run_dir import serving_dir
 
 CONFIG_FILE = "models.config"
 MODEL_NAME = "bert"
@@ -65,13 +62,3 @@ def write_labels(folder: str, labels: dict[str, int]) -> None:
 def served_version(folder: str) -> int | None:
     """The version with the label `stable`, else the newest; None without versions."""
     return read_labels(folder).get(STABLE, max(pushed_versions(folder), default=None))
-
-
-def hint_at_version(error: InputError, init: str) -> InputError:
-    """If the folder of an initial model is a run directory or has versions, name the served one in the message."""
-    for folder in (serving_dir(init), init):
-        version = served_version(folder)
-        if version is not None:
-            model = os.path.join(folder, str(version))
-            return InputError(f"--init {init}: is a folder of several versions, not a model; give --init {model}")
-    return error

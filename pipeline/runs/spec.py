@@ -4,8 +4,6 @@ RUN_DIR/compiled/RUN_ID.json     the `RunSpec`, without credentials
 RUN_DIR/compiled/RUN_ID.pbtxt    the pipeline in TFX's intermediate representation, as text
 """
 
-from __future__ import annotations
-
 import dataclasses
 import glob
 import os
@@ -105,7 +103,7 @@ class RunSpec:
         write_json(_path(self.request.run_dir, run_id, "json"), dataclasses.asdict(self))
 
     @classmethod
-    def read(cls, run_dir: str, run_id: str) -> RunSpec:
+    def read(cls, run_dir: str, run_id: str) -> "RunSpec":
         """Read the spec of a run; InputError if it is not compiled, or by another version of this program."""
         path = _path(run_dir, run_id, "json")
         try:

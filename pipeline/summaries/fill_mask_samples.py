@@ -1,7 +1,5 @@
 """Sample predictions: words of held-out sentences, masked and predicted by the exported model."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Iterator
@@ -15,7 +13,6 @@ from bert_keras.tokenizers.unicode_tables import IDEOGRAPH_BLOCKS
 from components.io.shards import read_documents
 
 SAMPLES = 8
-# Maximum number of sentences tried.
 CANDIDATES = 4 * SAMPLES
 # Long enough to predict from, short enough to read; in words between blanks, or in ideographs.
 MIN_WORDS, MAX_WORDS = 8, 20
@@ -50,10 +47,7 @@ def sample_predictions(model_dir: str, documents_dir: str, algorithm: str) -> li
 
 
 def _masked_sentences(documents_dir: str, mask: str = default_format(WORDPIECE).mask) -> Iterator[tuple[str, str]]:
-    """The first suitable sentence of each held-out document, its middle word masked, and the word.
-
-    In Chinese and Japanese the middle ideograph is masked: BERT reads each as a word.
-    """
+    """The first suitable sentence of each held-out document, its middle word, or ideograph, masked, and the word."""
     for path in files_in(f"{documents_dir}/Split-eval"):
         for segments in read_documents(path):
             for segment in segments:

@@ -1,7 +1,5 @@
 """Sentences for the missed thresholds in `summary.json` (`components.evaluator.gate_failures`), and advice."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -19,11 +17,8 @@ _TRY = {
     + _TRAINING,
     (True, FORGETTING): "a lower training.learning_rate, fewer steps, training.layer_decay below 1, or general text "
     "with --replay; or allow gate.max_forgetting; see docs/continuing.md",
-    (
-        True,
-        TEACHER,
-    ): "more steps, a larger student, first weights from the teacher (convert --layers, --init), or another "
-    "distillation.weight; or allow less with gate.min_share_of_teacher; see docs/small-models.md",
+    (True, TEACHER): "more steps, a larger student, first weights from the teacher (convert --layers, --init), or "
+    "another distillation.weight; or allow less with gate.min_share_of_teacher; see docs/small-models.md",
     (False, VALUE): f"more rows or epochs, other settings (--search), or a better initial checkpoint; {_FINETUNING}",
     (False, CHANGE): "the baseline model is better: train longer, other seeds (--restarts 5), or allow "
     f"gate.max_score_decrease; {_FINETUNING}",

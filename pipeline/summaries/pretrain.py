@@ -1,7 +1,5 @@
 """Figures of a pre-training, for `summary.json` and the screen."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import os
@@ -105,10 +103,7 @@ def _is_baseline(initial: ArtifactRecord, run: Run) -> bool:
 
 
 def _word_perplexity(run: Run, evaluation: str, examples: str, perplexity: str) -> dict[str, Any]:
-    """The initial model's and the new one's perplexity per word, held out and on the reference corpus if there is one.
-
-    Empty without an initial model; a figure of the initial model is None if it has no head to be scored with.
-    """
+    """Perplexities per word of the initial model (None: it has no head to be scored with) and the new one."""
     initial = run.initial_model
     if initial is None:
         return {}
@@ -150,20 +145,39 @@ def _initial_model(run: Run, files: InitialFiles | None, evaluation: str) -> dic
 def rows(summary: Mapping[str, Any]) -> dict[str, str]:
     """The rows of `figures` on the screen."""
     before = summary["corpus_read_before"]
-    return {
+    shown = {
         "corpus": f"{summary['corpus_documents']:,} documents, {summary['corpus_bytes'] / 1e6:.1f} MB"
-        + (f"; {before:,} read before, left out" if before else ""),
-        **({"initial model": initial_row(summary)} if "initial_model" in summary else {}),
-        "vocabulary": f"{summary['vocab_size']:,} word pieces",
-        "examples": f"{summary['examples_train']:,} to train, {summary['examples_eval']:,} held out",
-        **({"sources": source_line(summary["sources"])} if summary["sources"] else {}),
-        "data": data_line(summary["data_figures"]),
-        **({"budget": budget_line(summary["budget"])} if "budget" in summary else {}),
-        **{part.name: _learned(part, summary) for part in PARTS[summary["objective"]]},
-        **({"per word": _per_word(summary["word_perplexity"])} if "word_perplexity" in summary else {}),
-        **({"minimal pairs": _pair_row(summary["minimal_pairs"])} if "minimal_pairs" in summary else {}),
-        **({"teacher": _teacher_row(summary["teacher"])} if "teacher" in summary else {}),
+        + (f"; {before:,} read before, left out" if before else "")
     }
+    if "initial_model" in summary:
+        shown["initial model"] = initial_row(summary)
+    shown["vocabulary"] = f"{summary['vocab_size']:,} word pieces"
+    shown["examples"] = f"{summary['examples_train']:,} to train, {summary['examples_eval']:,} held out"
+    if summary["sources"]:
+        shown["sources"] = source_line(summary["sources"])
+    shown["data"] = data_line(summary["data_figures"])
+    if "budget" in summary:
+        shown["budget"] = budget_line(summary["budget"])
+    shown |= {part.name: _learned(part, summary) for part in PARTS[summary["objective"]]}
+    if words := summary.get("word_perplexity"):
+        names = {"held_out": "held out", "reference": "on the reference corpus"}
+        shown["per word"] = "; ".join(
+            f"perplexity {perplexity_text(scores['model'])} {name}"
+            + (f" (initial model: {perplexity_text(scores['initial_model'])})" if scores["initial_model"] else "")
+            for name, scores in ((name, words[key]) for key, name in names.items() if key in words)
+            if scores["model"]
+        )
+    if pairs := summary.get("minimal_pairs"):
+        overall, (low, high) = pairs["overall"], pairs["overall"]["interval"]
+        worst, scores = min(pairs["phenomena"].items(), key=lambda item: item[1]["accuracy"])
+        share = f"{overall['accuracy']:.1%} of {overall['pairs']:,} right (95% CI {low:.1%} to {high:.1%})"
+        shown["minimal pairs"] = f"{share}; lowest: {worst}, {scores['accuracy']:.1%}"
+    if teacher := summary.get("teacher"):
+        accuracy, perplexity = (teacher["scores"][name] for name in ("mlm_accuracy", "mlm_perplexity"))
+        share = f", of which the model has {(teacher['model'] or 0.0) / accuracy:.1%}" if accuracy else ""
+        facts = f"accuracy {accuracy:.1%}{share}; perplexity {perplexity_text(perplexity)}"
+        shown["teacher"] = f"{teacher['folder']}; {facts}"
+    return shown
 
 
 def initial_row(summary: Mapping[str, Any]) -> str:
@@ -177,36 +191,7 @@ def initial_row(summary: Mapping[str, Any]) -> str:
     return "; ".join(facts)
 
 
-def _teacher_row(figures: Mapping[str, Any]) -> str:
-    """The teacher in a line: its folder, its accuracy and the model's share of it, and its perplexity."""
-    accuracy, perplexity = (figures["scores"][name] for name in ("mlm_accuracy", "mlm_perplexity"))
-    share = f", of which the model has {(figures['model'] or 0.0) / accuracy:.1%}" if accuracy else ""
-    return f"{figures['folder']}; accuracy {accuracy:.1%}{share}; perplexity {perplexity_text(perplexity)}"
-
-
-def _pair_row(figures: Mapping[str, Any]) -> str:
-    """The accuracy of all pairs, and the phenomenon with the lowest."""
-    overall, (low, high) = figures["overall"], figures["overall"]["interval"]
-    worst, scores = min(figures["phenomena"].items(), key=lambda item: item[1]["accuracy"])
-    return (
-        f"{overall['accuracy']:.1%} of {overall['pairs']:,} right (95% CI {low:.1%} to {high:.1%}); "
-        f"lowest: {worst}, {scores['accuracy']:.1%}"
-    )
-
-
-def _per_word(figures: Mapping[str, Any]) -> str:
-    """Perplexities per word, each beside the initial model's."""
-    names = {"held_out": "held out", "reference": "on the reference corpus"}
-    return "; ".join(
-        f"perplexity {perplexity_text(scores['model'])} {name}"
-        + (f" (initial model: {perplexity_text(scores['initial_model'])})" if scores["initial_model"] else "")
-        for name, scores in ((name, figures[key]) for key, name in names.items() if key in figures)
-        if scores["model"]
-    )
-
-
 def _learned(part: Part, summary: Mapping[str, Any]) -> str:
-    """The metrics of one part of the objective, compared with those of not reading the text."""
     accuracy = f"{summary[f'{part.key}_accuracy']:.1%}"
     if part.guesses == 2:
         chance, above = summary["chances"][f"{part.key}_accuracy"]
@@ -229,10 +214,7 @@ def data_line(figures: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _least_original(metrics: Mapping[str, float], examples: str) -> dict[str, Any]:
-    """Lower bound of the accuracy of ELECTRA's discriminator if it called all tokens original.
-
-    At most the masked tokens are replaced, so at least the others are original.
-    """
+    """Least accuracy of ELECTRA's discriminator if it called all tokens original: at most the masked are replaced."""
     if "disc_accuracy" not in metrics:
         return {}
     counts = read_json(os.path.join(examples, EXAMPLE_SPEC_FILE))["counts"][EVAL]

@@ -1,7 +1,5 @@
 """Summary of a run: `summary.json`, and one screen."""
 
-from __future__ import annotations
-
 import dataclasses
 import importlib.metadata
 import os
@@ -94,22 +92,10 @@ def versions() -> dict[str, str]:
 
 
 def outcome_rows(summary: Mapping[str, Any]) -> dict[str, str]:
-    """The rows of `outcome` on the screen."""
-    pushed = f"version {summary['pushed_version']}" if summary["pushed_version"] else "nothing"
-    return {
-        "gate": "blessed" if summary["blessed"] else "NOT blessed: " + "; ".join(reasons(summary)),
-        **({} if summary["blessed"] else {"to try": "; ".join(advice(summary))}),
-        **_interval_rows(summary),
-        **_serving_row(summary["serving"]),
-        "pushed": f"{pushed}; serving {summary['served_version'] or 'nothing'}",
-        "stages": _stage_line(summary),
-        **{f"notice {number}": notice for number, notice in enumerate(summary["notices"], 1)},
-    }
-
-
-def _interval_rows(summary: Mapping[str, Any]) -> dict[str, str]:
-    """Confidence intervals, and the figures of each slice."""
-    rows = {}
+    """The rows of `outcome` on the screen: only the slow stages have their seconds."""
+    rows = {"gate": "blessed"}
+    if not summary["blessed"]:
+        rows = {"gate": "NOT blessed: " + "; ".join(reasons(summary)), "to try": "; ".join(advice(summary))}
     if summary["intervals"]:
         intervals = (f"{name} {low:.4g} to {high:.4g}" for name, (low, high) in summary["intervals"].items())
         rows["95% CI"] = ", ".join(intervals)
@@ -118,24 +104,16 @@ def _interval_rows(summary: Mapping[str, Any]) -> dict[str, str]:
         metrics = part["metrics"]
         scores = ", ".join(f"{name} {metrics[name]:.4g}" for name in metrics if name != "example_count")
         rows[f"{part['by']} {part['of']}"] = f"{scores} ({metrics['example_count']:,.0f} rows)"
-    return rows
-
-
-def _serving_row(verdict: Mapping[str, Any]) -> dict[str, str]:
-    """Measurements of the ServingValidator; no row if it did not come to measure."""
-    if not verdict["answers"]:
-        return {}
-    name, slowest = max(verdict["latency_ms"].items(), key=lambda item: item[1])
-    answers = f"{verdict['answers']} answers{' as trained' if verdict['blessed'] else ''}"
-    return {
-        "serving": f"{answers}, 95 % within {slowest:.3g} ms ({name}); {verdict['memory_mb']:.0f} MiB; "
-        f"loaded in {verdict['load_seconds']:.1f} s"
-    }
-
-
-def _stage_line(summary: Mapping[str, Any]) -> str:
-    """Seconds of the slow stages, and the number of cached ones."""
+    verdict = summary["serving"]
+    if verdict["answers"]:  # it came to measure
+        name, slowest = max(verdict["latency_ms"].items(), key=lambda item: item[1])
+        answers = f"{verdict['answers']} answers{' as trained' if verdict['blessed'] else ''}"
+        memory = f"{verdict['memory_mb']:.0f} MiB; loaded in {verdict['load_seconds']:.1f} s"
+        rows["serving"] = f"{answers}, 95 % within {slowest:.3g} ms ({name}); {memory}"
+    pushed = f"version {summary['pushed_version']}" if summary["pushed_version"] else "nothing"
+    rows["pushed"] = f"{pushed}; serving {summary['served_version'] or 'nothing'}"
     states, seconds = summary["stage_states"], summary["seconds_by_stage"]
     cached = sum(state == "CACHED" for state in states.values())
     slow = [f"{name} {seconds[name]:.0f} s" for name in states if seconds[name] >= 1 and states[name] != "CACHED"]
-    return ", ".join(slow + ([f"{cached} of {len(states)} cached"] if cached else []))
+    rows["stages"] = ", ".join(slow + ([f"{cached} of {len(states)} cached"] if cached else []))
+    return rows | {f"notice {number}": notice for number, notice in enumerate(summary["notices"], 1)}

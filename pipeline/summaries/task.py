@@ -1,13 +1,12 @@
 """Figures of a fine-tuning, for `summary.json` and the screen."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import os
 from collections.abc import Mapping
 from typing import Any
 
+from bert_keras.files import files_in
 from bert_keras.finetuning.artifact_files import PREDICTIONS_FOLDER, RESTARTS_FILE, SEARCH_FILE
 from bert_keras.tasks.settings import TaskSpec
 from components.evaluator.results import evaluated, teacher_figures
@@ -39,7 +38,7 @@ def figures(run: Run, recipe: FineTuneRecipe, initial: InitialFiles | None) -> d
         "teacher": teacher_figures(run.output(stages.EVALUATOR, stages.EVALUATION).uri) or None,
         "search": read_json(os.path.join(model_run, SEARCH_FILE)) if recipe.search.enabled else None,
         "restarts": restarts,
-        "predictions": {split: _files(os.path.join(predictions, split)) for split in sorted(os.listdir(predictions))},
+        "predictions": {split: files_in(os.path.join(predictions, split)) for split in sorted(os.listdir(predictions))},
     }
 
 
@@ -47,15 +46,21 @@ def rows(summary: Mapping[str, Any], run_dir: str) -> dict[str, str]:
     """The rows of `figures` on the screen."""
     skipped = sum(summary["rows_skipped"].values())
     counts = ", ".join(f"{split} {count:,}" for split, count in summary["rows"].items())
-    return {
-        "task": summary["task"],
-        "rows": counts + (f"; {skipped:,} bad ones skipped" if skipped else ""),
-        **_search_row(summary["search"]),
-        **restart_rows(summary["restarts"]),
-        "scores": _figures(summary["scores"]) + _chance(summary["chances"]),
-        **_teacher_row(summary["teacher"]),
-        "predictions": ", ".join(os.path.relpath(p, run_dir) for ps in summary["predictions"].values() for p in ps),
-    }
+    shown = {"task": summary["task"], "rows": counts + (f"; {skipped:,} bad ones skipped" if skipped else "")}
+    if search := summary["search"]:
+        best, count = search["best"], len(search["trainings"])
+        values = f"batch {best[BATCH]}, learning rate {best[RATE]:g}, {best[EPOCHS]:g} epochs"
+        shown["search"] = f"{search['metric']} {best['score']:.4g}, the best of {count}: {values}"
+    shown |= restart_rows(summary["restarts"])
+    chances = "".join(f"; chance: {name} {_number(chance)}" for name, (chance, _) in summary["chances"].items())
+    shown["scores"] = _figures(summary["scores"]) + chances
+    if teacher := summary["teacher"]:
+        before, costs = teacher["scores"][teacher["metric"]], teacher["costs"]
+        cpu, size = (f"{costs['model'][name]:.3g} of {costs['teacher'][name]:.3g}" for name in ("cpu_ms", "megabytes"))
+        share = f", {(teacher['model'] or 0.0) / before:.1%} of it" if before else ""
+        shown["teacher"] = f"{_figures(teacher['scores'])}{share}; {cpu} CPU ms a row, {size} MB of weights"
+    paths = (path for paths in summary["predictions"].values() for path in paths)
+    return {**shown, "predictions": ", ".join(os.path.relpath(path, run_dir) for path in paths)}
 
 
 def restart_rows(report: Mapping[str, Any]) -> dict[str, str]:
@@ -76,35 +81,9 @@ def restart_rows(report: Mapping[str, Any]) -> dict[str, str]:
     return rows
 
 
-def _search_row(search: Mapping[str, Any] | None) -> dict[str, str]:
-    if search is None:
-        return {}
-    best, count = search["best"], len(search["trainings"])
-    values = f"batch {best[BATCH]}, learning rate {best[RATE]:g}, {best[EPOCHS]:g} epochs"
-    return {"search": f"{search['metric']} {best['score']:.4g}, the best of {count}: {values}"}
-
-
-def _teacher_row(figures: Mapping[str, Any] | None) -> dict[str, str]:
-    """What the model keeps of its teacher's score, and what it saves."""
-    if not figures:
-        return {}
-    before, costs = figures["scores"][figures["metric"]], figures["costs"]
-    cpu, size = (f"{costs['model'][name]:.3g} of {costs['teacher'][name]:.3g}" for name in ("cpu_ms", "megabytes"))
-    share = f", {(figures['model'] or 0.0) / before:.1%} of it" if before else ""
-    return {"teacher": f"{_figures(figures['scores'])}{share}; {cpu} CPU ms a row, {size} MB of weights"}
-
-
-def _chance(chances: Mapping[str, Any]) -> str:
-    return "".join(f"; chance: {name} {_number(chance)}" for name, (chance, _) in chances.items())
-
-
 def _figures(scores: Mapping[str, float]) -> str:
     return ", ".join(f"{name} {_number(value)}" for name, value in scores.items())
 
 
 def _number(value: float | None) -> str:
     return "no score" if value is None or math.isnan(value) else f"{value:.4g}"
-
-
-def _files(folder: str) -> list[str]:
-    return [os.path.join(folder, name) for name in sorted(os.listdir(folder))]

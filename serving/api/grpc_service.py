@@ -94,7 +94,7 @@ class PredictionService(PredictionServiceServicer):
         with _request_context(context) as asked:
             return self._inference.on_examples(request, _target, asked)
 
-    Classify = Regress = MultiInference = _on_examples
+    Classify = Regress = _on_examples
 
     @_answers
     def GetModelMetadata(

@@ -10,7 +10,8 @@ import numpy as np
 from serving.api import classify
 from serving.errors import ServingError
 from serving.middleware import request_log
-from serving.middleware.limits import LimitSettings, check
+from serving.middleware.limits import check
+from serving.middleware.settings import LimitSettings
 from serving.models.manager import ModelManager, Target
 from serving.models.servable import Servable
 from serving.protos import ModelSpec, SignatureDef
@@ -44,8 +45,7 @@ class Inference:
     def __init__(
         self, models: ModelManager, queue: QueueSettings, batching: BatchingSettings | None, limits: LimitSettings
     ):
-        self.models = models
-        self.limits = limits
+        self.models, self.limits = models, limits
         memory = _LARGE_ANSWERS * (1 + _COPIES) * limits.max_answer_bytes
         self._admission, self._scheduler = Admission(queue.max_requests, memory), Scheduler(batching)
         self.reserve = self._admission.reserve
@@ -62,14 +62,8 @@ class Inference:
     ) -> tuple[Servable, Job]:
         """The servable that computes all of the answer, and the job, for `run` or `run_in_loop`.
 
-        Args:
-            signature_name: "" means serving_default.
-            read_inputs: reads the request's arrays, in the dtypes of the signature.
-            output_filter: names of the wanted outputs; empty for all.
-            growth: size of the answer as sent, relative to its arrays.
-
-        Raises:
-            ServingError: NOT_FOUND, INVALID_ARGUMENT, RESOURCE_EXHAUSTED, UNAVAILABLE.
+        `read_inputs` reads the request's arrays, in the dtypes of the signature; `growth` is the size of the answer as
+        sent, relative to its arrays. NOT_FOUND, INVALID_ARGUMENT, RESOURCE_EXHAUSTED, UNAVAILABLE.
         """
         self._admission.admit(context)
         # Kept loaded until it has answered, whatever versions are swapped meanwhile.
@@ -78,7 +72,7 @@ class Inference:
         return servable, self._prepare(servable, signature_name, inputs, context, output_filter, growth)
 
     def on_examples(self, request: Any, target_of: Callable[[ModelSpec], Target], context: RequestContext) -> Any:
-        """Answer one Classify, Regress or MultiInference; errors as in `prepare` and `run`."""
+        """Answer one Classify or Regress; errors as in `prepare` and `run`."""
 
         def get(spec: ModelSpec) -> Servable:
             return self.find(target_of(spec), spec.signature_name)

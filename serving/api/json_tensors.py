@@ -29,7 +29,8 @@ import numpy as np
 import orjson
 
 from serving import errors, tensors
-from serving.middleware.limits import LimitSettings, check_rows
+from serving.middleware.limits import check_rows
+from serving.middleware.settings import LimitSettings
 from serving.protos import ClassificationResponse, Example, Input, RegressionResponse, SignatureDef, TensorInfo
 
 ROWS, COLUMNS = "instances", "inputs"

@@ -22,7 +22,8 @@ from starlette.responses import JSONResponse
 from serving import errors
 from serving.api import json_tensors
 from serving.api.embeddings import is_texts
-from serving.middleware.limits import LimitSettings, check_examples, check_rows
+from serving.middleware.limits import check_examples, check_rows
+from serving.middleware.settings import LimitSettings
 from serving.models.manager import ModelManager, Target
 from serving.models.servable import DEFAULT_SIGNATURE
 from serving.protos import SignatureDef

@@ -100,17 +100,10 @@ def _error(status: int, message: str) -> Response:
 
 class _RestApi:
     def __init__(self, inference: Inference, queue: QueueSettings):
-        self._inference = inference
-        self._models = inference.models
-        self._queue = queue
+        self._inference, self._models, self._queue = inference, inference.models, queue
         self._began = int(time.time())
 
-    async def post(
-        self,
-        request: Request,
-        work: _Work,
-        to_error: _ToError = _error,
-    ) -> Response:
+    async def post(self, request: Request, work: _Work, to_error: _ToError = _error) -> Response:
         """Answer with `work`, a coroutine or in a thread, from the path's parameters, the body and the context."""
         context = RequestContext(self._queue.rest_timeout_seconds)
         request.scope[HELD].callback(context.held.close)
@@ -246,12 +239,11 @@ class _RestApi:
                 "name": name,
                 "labels": {label: str(version) for label, version in store.config.labels.items()},
                 "model_version_status": [
-                    _status_json(status) | _mask_json(store.get(status.version)) for status in store.status().values()
+                    _status_json(status, store.get(number)) for number, status in store.status().items()
                 ],
             }
             for name, store in self._models.stores.items()
         ]
-        # OpenAI's clients read the rest.
         data = [
             {"id": name, "object": "model", "created": self._began, "owned_by": "bert-tfx"}
             for name in self._models.stores
@@ -319,13 +311,10 @@ def _malformed(request: Request, error: Exception) -> Response:
 # 64-bit integers are strings in protobuf's JSON.
 
 
-def _status_json(status: VersionStatus) -> dict[str, Any]:
+def _status_json(status: VersionStatus, servable: Servable | None = None) -> dict[str, Any]:
     error = {"error_code": status.error_code.name, "error_message": status.error_message}
-    return {"version": str(status.version), "state": status.state, "status": error}
-
-
-def _mask_json(servable: Servable | None) -> dict[str, str]:
-    return {"mask": servable.mask} if servable and servable.mask else {}
+    mask = {"mask": servable.mask} if servable and servable.mask else {}
+    return {"version": str(status.version), "state": status.state, "status": error, **mask}
 
 
 def _info_json(info: TensorInfo) -> dict[str, Any]:

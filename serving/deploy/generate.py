@@ -8,9 +8,8 @@ import json
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jinja2
 
@@ -33,8 +32,7 @@ _TEMPLATES = jinja2.Environment(
 _TEMPLATES.filters["json"] = json.dumps
 
 
-@dataclass(frozen=True)
-class Deployment:
+class Deployment(NamedTuple):
     """Files of a deployment (text by relative name), and facts for the command's last line."""
 
     files: dict[str, str]
@@ -51,11 +49,7 @@ def generate(
 ) -> Deployment:
     """Generate the files of a deployment of the versions in `base`, without writing them.
 
-    Args:
-        base: folder of `<version>/saved_model.pb`.
-        output: folder for the files; they contain the path from there to `base`.
-        stable: version with that label; None for the newest that is not the canary.
-        canary: version with that label, loaded besides `stable`; None for no canary.
+    They contain the path from `output` to `base`. `stable` None is the newest version that is not the canary.
     """
     if not _MODEL_NAME.fullmatch(model_name):
         raise CannotDeploy(f"{model_name!r} is not a model name: at most 40 of A-Z a-z 0-9 . _ -, no sign first")
@@ -106,7 +100,6 @@ def write_folder(output: Path, files: Mapping[str, str]) -> None:
 
 
 def _render(prefix: str, values: Mapping[str, Any]) -> dict[str, str]:
-    """The files of the templates whose names begin with `prefix`, by name."""
     names = _TEMPLATES.list_templates(filter_func=lambda name: name.startswith(prefix) and not name.endswith(".inc"))
     texts = {name: _TEMPLATES.get_template(name).render(values) for name in names}
     return {name: text for name, text in texts.items() if text}

@@ -25,21 +25,15 @@ class DeploySettings:
     """
 
     base_image: Annotated[
-        str | None,
-        typer.Option(metavar="IMAGE", help="TensorFlow Serving's image (of the TensorFlow that exported the model)."),
+        str | None, typer.Option(metavar="IMAGE", help="TensorFlow Serving's image (that of the model's TensorFlow).")
     ] = None
-    repository: Annotated[str | None, typer.Option(help="Name of the built image, without tag (NAME-tf-serving).")] = (
-        None
-    )
+    repository: Annotated[str | None, typer.Option(help="Name of the built image, no tag (NAME-tf-serving).")] = None
     cpus: Annotated[int, typer.Option(help="Cores per pod.")] = 2
     memory_mib: Annotated[int | None, typer.Option(help="MiB per pod (derived from the models).")] = None
     max_batch_size: Annotated[int, typer.Option(help="Maximum texts per batch and per request.")] = 32
     merge_requests: Annotated[
         bool | None,
-        typer.Option(
-            "--batching/--no-batching",
-            help="Whether to batch requests (yes, unless an input's shape differs by request).",
-        ),
+        typer.Option("--batching/--no-batching", help="Batch requests (yes, unless an input's shape differs)."),
     ] = None
     ssl: Annotated[bool, typer.Option("--ssl", help="gRPC with TLS and client certificates.")] = False
 

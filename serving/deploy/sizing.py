@@ -3,8 +3,8 @@
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
 
@@ -28,8 +28,7 @@ _ROUND_TO_MIB = 128
 _SPARE_THREADS = 16
 
 
-@dataclass(frozen=True)
-class PushedVersion:
+class PushedVersion(NamedTuple):
     """One version in the serving folder."""
 
     version: int
@@ -92,20 +91,17 @@ def read_version(version: int, path: Path) -> PushedVersion:
 
 
 def _row_bytes(config_file: Path) -> int:
-    """Memory of one row of maximum length, float32, in the layer that needs most.
-
-    This is either attention (scores and softmax, [A, T, T] each, plus queries, keys, values and the layer's input,
-    [T, H] each) or the feed-forward (before and after activation, [T, I] each, plus input and output).
-    """
+    """Memory of one row of maximum length, float32, in the layer that needs most."""
     config = json.loads(config_file.read_text()) if config_file.is_file() else {}
     hidden, heads, inner, tokens = (int(config.get(name, usual)) for name, usual in _BERT_BASE.items())
+    # Scores and softmax, [A, T, T] each, queries, keys, values and the layer's input, [T, H] each; or before and after
+    # activation, [T, I] each, input and output.
     attention = 2 * heads * tokens * tokens + 4 * tokens * hidden
     feed_forward = 2 * tokens * inner + 2 * tokens * hidden
     return 4 * max(attention, feed_forward)
 
 
-@dataclass(frozen=True)
-class Sizing:
+class Sizing(NamedTuple):
     """Derived numbers of one server; each core computes a batch, and as many full batches wait in the queue."""
 
     batching: bool

@@ -9,8 +9,8 @@
 | more than `max_connections` | closed at once | the excess is closed within a second |
 | more than `max_address_connections` of one client address | closed at once | likewise |
 
-gRPC accepts connections itself and has no limit per address, so its connections are watched from outside. Between two
-checks it accepts up to _BURST times as many: at a hard limit, one address could lock out all others.
+gRPC accepts connections itself and has no limit per address, so they are watched from outside. Between two checks it
+accepts BURST times as many: at a hard limit, one address could lock out all others.
 """
 
 import asyncio
@@ -27,12 +27,12 @@ from typing import Any
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from serving.errors import SettingsError
-from serving.middleware.limits import LimitSettings
+from serving.middleware.settings import LimitSettings
 
 log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 0.25  # between calls of `close_excess`
-_BURST = 5
+BURST = 5
 _MOST_HEAD_BYTES = 64 * 1024
 # Besides connections: descriptors of models, logs and threads, and files that are open briefly.
 _OTHER_DESCRIPTORS = 512
@@ -40,24 +40,20 @@ _OTHER_DESCRIPTORS = 512
 
 def reserve_descriptors(limits: LimitSettings) -> None:
     """Raise the process' limit of descriptors to the need of both ports; SettingsError if that is not allowed."""
-    needed = (1 + _BURST) * limits.max_connections + _OTHER_DESCRIPTORS
+    needed = (1 + BURST) * limits.max_connections + _OTHER_DESCRIPTORS
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= needed:
         return
     if hard != resource.RLIM_INFINITY and hard < needed:
         raise SettingsError(
             f"{limits.max_connections} connections per port need {needed} descriptors; the limit is {hard}:"
-            f" raise the limit (`ulimit -Hn`), or give --max-connections {(hard - _OTHER_DESCRIPTORS) // (1 + _BURST)}"
+            f" raise the limit (`ulimit -Hn`), or give --max-connections {(hard - _OTHER_DESCRIPTORS) // (1 + BURST)}"
         )
     resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
 
 
 class Listener(socket.socket):
-    """Listening socket that closes excess connections at once, even during the TLS handshake.
-
-    Raises:
-        OSError: the port is taken.
-    """
+    """Listens, and closes excess connections at once, even in the TLS handshake; OSError: the port is taken."""
 
     def __init__(self, host: str, port: int, limits: LimitSettings):
         made = socket.create_server((host, port), backlog=1024)
@@ -97,8 +93,9 @@ def http_protocol(limits: LimitSettings) -> type[asyncio.Protocol]:
             tls = getattr(transport, "_ssl_protocol", None)
             if tls is not None:  # it does not count what the transport below it has buffered
                 transport = tls._transport
-                tls.pause_writing = _each(self.pause_writing, tls.pause_writing)
-                tls.resume_writing = _each(self.resume_writing, tls.resume_writing)
+                pause, resume = tls.pause_writing, tls.resume_writing
+                tls.pause_writing = lambda: (self.pause_writing(), pause())  # type: ignore[func-returns-value]
+                tls.resume_writing = lambda: (self.resume_writing(), resume())  # type: ignore[func-returns-value]
             transport.set_write_buffer_limits(0)
             self._abort_in("_overdue", limits.max_head_seconds)
 
@@ -148,14 +145,6 @@ def http_protocol(limits: LimitSettings) -> type[asyncio.Protocol]:
     return Protocol
 
 
-def _each(*calls: Callable[[], None]) -> Callable[[], None]:
-    def both() -> None:
-        for call in calls:
-            call()
-
-    return both
-
-
 def loop_with_deadline(handshake_seconds: float) -> Callable[[], asyncio.AbstractEventLoop]:
     """Return a factory of event loops whose servers limit TLS handshakes in time; uvicorn has no option for it."""
 
@@ -166,15 +155,6 @@ def loop_with_deadline(handshake_seconds: float) -> Callable[[], asyncio.Abstrac
             return await super().create_server(*args, **options)
 
     return Loop
-
-
-def grpc_options(limits: LimitSettings) -> list[tuple[str, int]]:
-    """Channel arguments of a gRPC server; the handshake includes the first HTTP/2 frame, with or without TLS."""
-    return [
-        ("grpc.max_allowed_incoming_connections", _BURST * limits.max_connections),
-        ("grpc.server_handshake_timeout_ms", round(1000 * limits.max_head_seconds)),
-        ("grpc.max_connection_idle_ms", round(1000 * limits.max_idle_seconds)),
-    ]
 
 
 def close_excess(port: int, limits: LimitSettings) -> None:
@@ -215,10 +195,7 @@ def hang_up(port: int) -> None:
 
 
 def _sockets_of(port: int) -> Iterator[tuple[int, str | None, socket.socket]]:
-    """Yield descriptors of this process' sockets on a port, their peers (None: it listens), and duplicates.
-
-    Except for closing, operations on a duplicate act on the server's own socket. Each is closed after its turn.
-    """
+    """This process' sockets on a port: descriptors, peers (None: it listens), and duplicates that act on them."""
     for number in os.listdir("/dev/fd"):
         try:
             if not stat.S_ISSOCK(os.fstat(int(number)).st_mode):

@@ -35,14 +35,10 @@ class GrpcCalls(grpc.ServerInterceptor):
     - Parses messages: INVALID_ARGUMENT for malformed ones (gRPC itself answers INTERNAL).
     - Records calls of one message and one answer, refused ones included.
 
-    Args:
-        seconds: time for a message, from when a thread waits for it, and for each PIECE_BYTES of an answer. Time is
-            counted in checks, not by the clock: the time in which the server was starved or stopped does not count
-            against its clients.
-        observers: get the records.
-        names: of all served models.
-        tokens: of all clients; None allows everyone.
-        administrators: tokens of those who may change the models; None: PERMISSION_DENIED for all.
+    `seconds` are for a message, from when a thread waits for it, and for each PIECE_BYTES of an answer. Time is counted
+    in checks, not by the clock: that in which the server was starved or stopped does not count against its clients.
+    `observers` get the records; `names` are of all served models. Without `tokens` everyone is a client, without
+    `administrators` nobody may change the models.
     """
 
     def __init__(
@@ -55,7 +51,6 @@ class GrpcCalls(grpc.ServerInterceptor):
     ):
         self._seconds, self._observers, self._names = seconds, observers, names
         self._tokens, self._administrators = tokens, administrators
-        # Seconds left.
         self.waiting: dict[grpc.ServicerContext, float] = {}
         self.sending: dict[grpc.ServicerContext, float] = {}
         self._lock = threading.Lock()
@@ -106,7 +101,7 @@ class GrpcCalls(grpc.ServerInterceptor):
         with recorded(record, self._observers):
             try:
                 message = parse()
-                name = _model_of(message)
+                name = message.model_spec.name if hasattr(message, "model_spec") else ""
                 record.model = name if name in self._names() else ""
                 response = answer(message, context)
             except Exception:
@@ -137,7 +132,9 @@ class GrpcCalls(grpc.ServerInterceptor):
     def cancel_overdue(self) -> None:
         """Cancel calls whose time is over; must be called every LOOK_SECONDS."""
         with self._lock:
-            messages, answers = (_overdue(calls) for calls in (self.waiting, self.sending))
+            for calls in (self.waiting, self.sending):
+                calls.update({context: seconds - LOOK_SECONDS for context, seconds in calls.items()})
+            messages, answers = ([c for c in calls if calls[c] < 0] for calls in (self.waiting, self.sending))
         for context in messages + answers:
             context.cancel()
         if messages:
@@ -154,15 +151,3 @@ def _parser(deserialize: Callable[[bytes], Any] | None) -> Callable[[bytes, grpc
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the message is not the protocol buffer of this method")
 
     return parse
-
-
-def _model_of(message: Any) -> str:
-    """Model name of a request; several tasks must have the same model."""
-    specs = [message] if hasattr(message, "model_spec") else getattr(message, "tasks", ())
-    return specs[0].model_spec.name if specs else ""
-
-
-def _overdue(calls: dict[grpc.ServicerContext, float]) -> list[grpc.ServicerContext]:
-    for context in calls:
-        calls[context] -= LOOK_SECONDS
-    return [context for context, left in calls.items() if left < 0]

@@ -7,8 +7,8 @@
 | the name of a model | while a version of it is available |
 
 So a server gets no traffic before all models are loaded, and a model that is added or fails later does not take the
-others out of service. After `drain`, all are NOT_SERVING. Check has threads of its own: under an overload, which holds
-all others, a probe must not take the server out of service or restart it.
+others out of service. After `drain`, all are NOT_SERVING. Check has threads of its own, so that a probe is answered
+under an overload.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,61 +1,16 @@
-"""Limits for the size of a request and its answer, and for slow clients."""
+"""Checks of the size of a request."""
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from serving import errors
+from serving.middleware.settings import LimitSettings
 from serving.protos import TensorProto, types_pb2
 
-_MOST_BYTES = 2**31 - 1
 # A client has `max_receive_seconds` to take as much of an answer.
 PIECE_BYTES = 256 * 1024
-
-
-@dataclass(frozen=True)
-class LimitSettings:
-    """Limits for one request.
-
-    Attributes:
-        max_request_bytes: size of the whole message: above it gRPC answers RESOURCE_EXHAUSTED and REST 413. The
-            default is gRPC's own. The inputs are also held to it after repeated values and a context have been
-            expanded: INVALID_ARGUMENT.
-        max_rows: rows of an input; INVALID_ARGUMENT above it.
-        max_text_bytes: size of one string of an input, whether a text (UTF-8) or a serialized tf.Example;
-            INVALID_ARGUMENT above it.
-        max_answer_bytes: size of the wanted outputs as sent, computed from their shapes before execution (REST: as
-            JSON, four times the arrays); RESOURCE_EXHAUSTED above it, and while eight of this size are in flight,
-            which take four times their size.
-        max_receive_seconds: time for the message to arrive; then gRPC's call is CANCELLED, REST answers 408. Also time
-            for a client to take 256 KiB of its answer; then the call is cancelled, the connection closed.
-        max_connections: connections per port (`serving.middleware.connections`).
-        max_address_connections: connections per client address, which may be a proxy's.
-        max_head_seconds: time for a connection to send the head of a request.
-        max_idle_seconds: time for a gRPC connection without a call; clients reconnect by themselves.
-    """
-
-    max_request_bytes: int = 4 * 1024 * 1024
-    max_rows: int = 4096
-    max_text_bytes: int = 1024 * 1024
-    max_answer_bytes: int = 32 * 1024 * 1024
-    max_receive_seconds: float = 30.0
-    max_connections: int = 500
-    max_address_connections: int = 250
-    max_head_seconds: float = 10.0
-    max_idle_seconds: float = 300.0
-
-    def __post_init__(self) -> None:
-        counts = ("max_request_bytes", "max_rows", "max_text_bytes", "max_answer_bytes")
-        for name in (*counts, "max_connections", "max_address_connections"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1")
-        for name in ("max_receive_seconds", "max_head_seconds", "max_idle_seconds"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} is {getattr(self, name)}; it must be above 0")
-        if self.max_request_bytes > _MOST_BYTES:
-            raise ValueError(f"max_request_bytes is {self.max_request_bytes}; gRPC takes at most {_MOST_BYTES}")
 
 
 def check_tensors(inputs: Mapping[str, TensorProto], limits: LimitSettings) -> None:

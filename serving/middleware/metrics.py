@@ -1,7 +1,6 @@
 """Prometheus metrics at TensorFlow Serving's path: its metrics by their names, and some of this server's own.
 
-TensorFlow Serving's metrics that a dashboard for it shows (labels in braces; times in microseconds). They come from
-tensorflow_serving/servables/tensorflow/util.cc unless another source is given:
+TensorFlow Serving's (labels in braces; times in microseconds; servables/tensorflow/util.cc if no file is given):
 
     :tensorflow:serving:request_count{model_name, status}              counter; status is OK, INVALID_ARGUMENT, ...
     :tensorflow:serving:request_latency{model_name, API, entrypoint}   histogram, of answers that are OK
@@ -11,12 +10,9 @@ tensorflow_serving/servables/tensorflow/util.cc unless another source is given:
     :tensorflow:cc:saved_model:load_attempt_count{model_path, status}  counter; success or fail (TensorFlow,
     :tensorflow:cc:saved_model:load_latency{model_path}                counter      cc/saved_model/loader.cc)
 
-This server's own metrics begin with `bert_tfx_`; see `Metrics`. A request is counted under the model that it names,
-refused or not. For a model that is not served, `model_name` is empty: otherwise every name that a client makes up would
-be a new time series.
-
-TensorFlow Serving writes counters without the `_total` suffix that the Prometheus client adds
-(util/prometheus_exporter.cc), and no `_created` series.
+A request is counted under the model that it names, refused or not; under no name if that is not served: otherwise every
+name that a client makes up would be a new time series. As in util/prometheus_exporter.cc, counters have no suffix
+`_total`, and no `_created` series.
 """
 
 import contextlib
@@ -37,7 +33,7 @@ from serving.middleware.request_log import RequestRecord
 
 PATH = "/monitoring/prometheus/metrics"
 _CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-_ON_EXAMPLES = ("Classify", "Regress", "MultiInference")
+_ON_EXAMPLES = ("Classify", "Regress")
 _COUNTED = ("Predict", "Embeddings", *_ON_EXAMPLES)
 # monitoring::Buckets::Exponential(10, 1.8, 33): up to 20 minutes. And (1, 2, 15).
 _MICROSECONDS = [10 * 1.8**power for power in range(32)]
@@ -66,9 +62,7 @@ class Metrics:
         def histogram(name: str, what: str, buckets: list[float], *labels: str) -> Histogram:
             return Histogram(name, what, labels, buckets=buckets, registry=registry)
 
-        serving = ":tensorflow:serving:"
-        loading = ":tensorflow:cc:saved_model:"
-        wall = "Wall time (in microseconds)"
+        serving, loading, wall = ":tensorflow:serving:", ":tensorflow:cc:saved_model:", "Wall time (in microseconds)"
         self._requests = counter(f"{serving}request_count", "Requests.", "model_name", "status")
         self._latency = histogram(
             f"{serving}request_latency", f"{wall} of requests.", _MICROSECONDS, "model_name", "API", "entrypoint"

@@ -3,11 +3,10 @@
     {"time": "2026-11-21T19:12:44.113Z", "entrypoint": "GRPC", "method": "Predict", "model": "bert", "version": 3,
      "signature": "fill_mask", "rows": 2, "milliseconds": 3.2, "code": "OK"}
 
-(on one line.) The record is created before the request is read, when only the method is known. `annotate` adds the
-resolved model. When the answer is sent, the record goes to the observers. It holds only names that the server knows,
-never names that a client made up. A request that is refused early is still counted under its model, if that model is
-served. Texts are logged only if configured. Error messages are not, because some quote the request: an internal error
-is logged as the type of the exception and the lines of code that it passed through.
+(on one line.) The record is created before the request is read; `annotate` adds the resolved model; when the answer is
+sent, the record goes to the observers. It holds only names that the server knows, never names that a client made up.
+Texts are logged only if configured, error messages never, because some quote the request: an internal error is logged
+as the type of the exception and the lines of code that it passed through.
 """
 
 import contextlib
@@ -28,6 +27,7 @@ import grpc
 import numpy as np
 
 from serving.errors import SettingsError
+from serving.middleware.settings import LogSettings
 from serving.models.servable import DEFAULT_SIGNATURE, Servable
 
 log = logging.getLogger(__name__)
@@ -86,26 +86,8 @@ def recorded(record: RequestRecord, observers: Sequence[Observer]) -> Iterator[N
             observer(record)
 
 
-@dataclass(frozen=True)
-class LogSettings:
-    """Settings of the access log.
-
-    Attributes:
-        access_log: file for one line per request, or "-" for standard error; None disables the log. After the file
-            has been moved (logrotate), a new one is created.
-        log_requests: log the inputs of requests, too; they are texts of users.
-    """
-
-    access_log: str | None = None
-    log_requests: bool = False
-
-
 class AccessLog:
-    """Writes one line per request.
-
-    Raises:
-        SettingsError: the file cannot be written.
-    """
+    """Writes one line per request; SettingsError: the file cannot be written."""
 
     def __init__(self, settings: LogSettings):
         self._log_requests = settings.log_requests
@@ -130,9 +112,10 @@ class AccessLog:
         line: dict[str, Any] = {"time": now.replace("+00:00", "Z"), **{name: getattr(record, name) for name in names}}
         line |= {"milliseconds": round(1000 * record.seconds, 3), "code": record.code.name}
         if self._log_requests:
-            line["inputs"] = {name: _plain(array) for name, array in record.inputs.items()}
+            line["inputs"] = {name: array.tolist() for name, array in record.inputs.items()}
+        text = json.dumps(line, ensure_ascii=False, default=lambda item: item.decode(errors="backslashreplace"))
         try:
-            self._logger.info("%s", json.dumps(line, ensure_ascii=False))
+            self._logger.info("%s", text)
         except OSError as error:  # e.g. its folder was deleted: no reason to fail a request
             log.error("access log: %s", error.strerror)
 
@@ -146,11 +129,3 @@ def failure(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)[-_FRAMES:]
     where = " < ".join(f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in reversed(frames))
     return f"{type(error).__name__} in {where}"
-
-
-def _plain(array: np.ndarray) -> Any:
-    if array.dtype != object:
-        return array.tolist()
-    texts = np.empty(array.shape, object)
-    texts.ravel()[:] = [text.decode(errors="backslashreplace") for text in array.ravel()]
-    return texts.tolist()

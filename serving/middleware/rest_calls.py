@@ -14,9 +14,10 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from serving.errors import HTTP_STATUS
-from serving.middleware.limits import PIECE_BYTES, LimitSettings
+from serving.middleware.limits import PIECE_BYTES
 from serving.middleware.request_log import Names, Observer, RequestRecord, recorded
 from serving.middleware.security import REFUSAL, Tokens
+from serving.middleware.settings import LimitSettings
 
 HELD = "bert_tfx.held"
 CLOSE = {"Connection": "close"}
@@ -44,10 +45,7 @@ class RestCalls:
     - Releases what a request holds (`HELD` in its scope) once its answer has been sent.
     - Sends answers in pieces: each waits until the client has taken the one before, the end for the last.
 
-    Args:
-        observers: get the records.
-        names: of all served models.
-        tokens: None allows everyone.
+    `observers` get the records; `names` are of all served models. Without `tokens` everyone is a client.
     """
 
     def __init__(
@@ -77,12 +75,10 @@ class RestCalls:
                 message = {**message, "body": b""}
             await send(message)
 
-        with recorded(record, self._observers), contextlib.ExitStack() as scope[HELD]:
-            await (self._app if self._may_pass(scope) else _refuse)(scope, receive, sent)
-
-    def _may_pass(self, scope: Scope) -> bool:
         values = [value.decode("latin-1") for key, value in scope.get("headers", ()) if key == b"authorization"]
-        return self._tokens is None or scope["path"] in self._open_paths or self._tokens.accept(values)
+        may_pass = self._tokens is None or path in self._open_paths or self._tokens.accept(values)
+        with recorded(record, self._observers), contextlib.ExitStack() as scope[HELD]:
+            await (self._app if may_pass else _refuse)(scope, receive, sent)
 
 
 async def read_body(request: Request, limits: LimitSettings, reserve: Callable[[int], None]) -> bytes:

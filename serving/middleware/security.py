@@ -17,6 +17,7 @@ the next connection or request on. If a file becomes invalid, an error is logged
 force; so revoke a token with a file that lacks it, not with an empty file.
 """
 
+import contextlib
 import hashlib
 import hmac
 import ipaddress
@@ -26,13 +27,13 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import grpc
 
 from serving.errors import SettingsError, file_reason
+from serving.middleware.settings import SecuritySettings
 
 log = logging.getLogger(__name__)
 
@@ -44,45 +45,22 @@ REFUSAL = "no valid bearer token: send `authorization: Bearer TOKEN`"
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class SecuritySettings:
-    """Transport and authentication; by default the server listens on loopback only, without TLS.
-
-    Attributes:
-        certificate_file: PEM, the server's certificate and its chain up to the CA; with it, both ports require TLS.
-        key_file: PEM, the key of that certificate, without a pass phrase.
-        client_ca_file: PEM, CAs; a client must present a certificate that one of them signed (mutual TLS).
-        token_file: one bearer token per line, `#` starts a comment; every request must carry one of them.
-        allow_insecure: listen without TLS on an address that is not loopback.
-        admin_token_file: likewise, tokens of administrators, who alone may change the served models
-            (HandleReloadConfigRequest); None: nobody may.
-        admin_base_paths: folders from which administrators may load models, besides those of served models.
-    """
-
-    certificate_file: str | None = None
-    key_file: str | None = None
-    client_ca_file: str | None = None
-    token_file: str | None = None
-    allow_insecure: bool = False
-    admin_token_file: str | None = None
-    admin_base_paths: tuple[str, ...] = ()
-
-    def check(self, host: str) -> None:
-        """SettingsError if `host` requires TLS, or if a file of a set is missing."""
-        if (self.certificate_file is None) != (self.key_file is None):
-            raise SettingsError("TLS needs a certificate and its key: give both files, or neither")
-        if self.client_ca_file is not None and self.certificate_file is None:
-            raise SettingsError("client certificates require TLS: also give the server's certificate and key")
-        if self.admin_base_paths and self.admin_token_file is None:
-            raise SettingsError("--admin-base-path requires --admin-token-file")
-        files = [file for file in (self.token_file, self.admin_token_file) if file]
-        if len(files) == 2 and set.intersection(*(set(read_tokens(file)) for file in files)):
-            raise SettingsError(f"{self.admin_token_file} and {self.token_file} share a token: use different tokens")
-        if self.certificate_file is None and not self.allow_insecure and not is_loopback(host):
-            raise SettingsError(
-                f"refused to listen on {host} without TLS: texts and tokens would be sent unencrypted;"
-                " give a certificate and its key, or allow it explicitly (--allow-insecure)"
-            )
+def check_security(settings: SecuritySettings, host: str) -> None:
+    """SettingsError if `host` requires TLS, or if a file of a set is missing."""
+    if (settings.certificate_file is None) != (settings.key_file is None):
+        raise SettingsError("TLS needs a certificate and its key: give both files, or neither")
+    if settings.client_ca_file is not None and settings.certificate_file is None:
+        raise SettingsError("client certificates require TLS: also give the server's certificate and key")
+    if settings.admin_base_paths and settings.admin_token_file is None:
+        raise SettingsError("--admin-base-path requires --admin-token-file")
+    files = [file for file in (settings.token_file, settings.admin_token_file) if file]
+    if len(files) == 2 and set.intersection(*(set(read_tokens(file)) for file in files)):
+        raise SettingsError(f"{files[1]} and {files[0]} share a token: use different tokens")
+    if settings.certificate_file is None and not settings.allow_insecure and not is_loopback(host):
+        raise SettingsError(
+            f"refused to listen on {host} without TLS: texts and tokens would be sent unencrypted;"
+            " give a certificate and its key, or allow it explicitly (--allow-insecure)"
+        )
 
 
 def is_loopback(host: str) -> bool:
@@ -97,15 +75,10 @@ class _Reloaded(Generic[T]):
     """The result of `read`, renewed when one of the files changes. Thread-safe."""
 
     def __init__(self, files: Sequence[str], read: Callable[[], T]):
-        self._files = files
-        self._read = read
-        self._lock = threading.Lock()
-        self._looked = time.monotonic()
-        self._state = self._states()
-        self._value = read()
+        self._files, self._read, self._lock = files, read, threading.Lock()
+        self._looked, self._state, self._value = time.monotonic(), self._states(), read()
 
     def get(self) -> T:
-        """The newest value whose files were valid."""
         if time.monotonic() - self._looked >= RELOAD_SECONDS and self._lock.acquire(blocking=False):
             try:
                 self._looked = time.monotonic()
@@ -123,20 +96,14 @@ class _Reloaded(Generic[T]):
     def _states(self) -> list[object]:
         states: list[object] = []
         for file in self._files:
-            try:
+            with contextlib.suppress(OSError):
                 stat = Path(file).stat()
-                states.append((stat.st_mtime_ns, stat.st_size, stat.st_ino))
-            except OSError:
-                states.append(None)
+                states.append((file, stat.st_mtime_ns, stat.st_size, stat.st_ino))
         return states
 
 
 class Tokens:
-    """Tokens of a file; only their SHA-256 digests are kept in memory.
-
-    Raises:
-        SettingsError: the file cannot be read, has no token, or has one that is too short or cannot be sent.
-    """
+    """Tokens of a file; only their SHA-256 digests are kept in memory. SettingsError as in `read_tokens`."""
 
     def __init__(self, file: str):
         self._digests = _Reloaded(
@@ -157,7 +124,7 @@ class Tokens:
 
 
 def read_tokens(file: str) -> list[str]:
-    """Tokens of a file, in order; SettingsError as in `Tokens`."""
+    """Tokens of a file, in order; SettingsError: it cannot be read, or has none, or one too short or not to be sent."""
     try:
         lines = Path(file).read_text(encoding="ascii", errors="replace").splitlines()
     except OSError as error:
@@ -204,25 +171,18 @@ def rest_context(settings: SecuritySettings) -> ssl.SSLContext | None:
     """TLS context of the REST port, which reloads changed files as `add_port` does; None without a certificate."""
     if settings.certificate_file is None:
         return None
-    return _NewestContext(_Reloaded(_tls_files(settings), lambda: _context(settings)))
+    newest = _NewestContext(ssl.PROTOCOL_TLS_SERVER)
+    newest.contexts = _Reloaded(_tls_files(settings), lambda: _context(settings))
+    return newest
 
 
 class _NewestContext(ssl.SSLContext):
-    """Starts each connection with the context of the newest files.
+    """Starts each connection with the context of the newest files, and so drops resumable sessions of an old CA."""
 
-    A context also holds resumable sessions and the keys of their tickets. Replacing it drops those of an old CA; merely
-    switching contexts during a handshake would keep them.
-    """
-
-    def __new__(cls, contexts: "_Reloaded[ssl.SSLContext]") -> "_NewestContext":
-        made = super().__new__(cls, ssl.PROTOCOL_TLS_SERVER)
-        made._contexts = contexts
-        return made
-
-    _contexts: "_Reloaded[ssl.SSLContext]"
+    contexts: "_Reloaded[ssl.SSLContext]"
 
     def wrap_bio(self, *args: Any, **options: Any) -> ssl.SSLObject:
-        return self._contexts.get().wrap_bio(*args, **options)
+        return self.contexts.get().wrap_bio(*args, **options)
 
 
 def _tls_files(settings: SecuritySettings) -> list[str]:

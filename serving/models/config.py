@@ -12,6 +12,7 @@
 Rules and messages are those of `ValidateModelConfigList` in tensorflow/serving's `server_core.cc`.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,12 +25,7 @@ from serving.protos import ModelConfigProto, ModelServerConfig
 
 @dataclass(frozen=True)
 class VersionPolicy:
-    """Selects the versions to serve among those that load; without either limit, all versions on disk.
-
-    Attributes:
-        latest: maximum number, highest first; None for no limit.
-        specific: only these versions; None for any.
-    """
+    """Selects the versions to serve among those that load: at most `latest` of the highest, only `specific` ones."""
 
     latest: int | None = 1
     specific: frozenset[int] | None = None
@@ -44,13 +40,7 @@ ALL_VERSIONS = VersionPolicy(latest=None)
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """Configuration of one model.
-
-    Attributes:
-        base_path: folder of `<version>/saved_model.pb`; may be empty or missing for now.
-        policy: selection of versions.
-        labels: version numbers by label.
-    """
+    """Configuration of one model: the folder of its versions, which may be empty or missing, and their labels."""
 
     name: str
     base_path: Path
@@ -59,11 +49,7 @@ class ModelConfig:
 
 
 def read_model_configs(path: Path) -> tuple[list[ModelConfig], bytes]:
-    """Read a ModelServerConfig in text format; returns its models and the content of the file.
-
-    Raises:
-        ServingError: INVALID_ARGUMENT, with the file and the reason.
-    """
+    """Models of a ModelServerConfig in text format, and the content of its file; INVALID_ARGUMENT names the file."""
     try:
         content = path.read_bytes()
         proto = text_format.Parse(content.decode(), ModelServerConfig())
@@ -89,11 +75,9 @@ def model_configs(proto: ModelServerConfig) -> list[ModelConfig]:
     configs = [_model_config(config) for config in proto.model_config_list.config]
     if not configs:
         raise errors.invalid("it names no model, so nothing would be served; stop the server instead")
-    seen = set()
-    for config in configs:
-        if config.name in seen:
-            raise errors.invalid(f"Illegal to list model {config.name} multiple times in config list")
-        seen.add(config.name)
+    name, count = Counter(config.name for config in configs).most_common(1)[0]
+    if count > 1:
+        raise errors.invalid(f"Illegal to list model {name} multiple times in config list")
     return configs
 
 

@@ -7,9 +7,9 @@ tensorflow/serving's `ServerCore::ReloadConfig` and `UpdateModelVersionLabelMap`
   second labels it. A configuration file that is read again may label versions that it has loaded.
 - A label of an unloaded version is NOT_FOUND, an unknown label INVALID_ARGUMENT.
 
-There are two differences. A configuration is applied as a whole or not at all: all models are loaded beside the current
-ones and then replace them together; a list without models, or a model without a version that loads, is refused. The
-first configuration may label versions that are not loaded yet, since nothing is.
+But a configuration is applied as a whole or not at all: all models are loaded beside the current ones and then replace
+them together; a list without models, or a model without a version that loads, is refused. The first configuration may
+label versions that are not loaded yet.
 """
 
 import logging
@@ -45,13 +45,9 @@ class Target(NamedTuple):
 class ModelManager:
     """The served models. Reading is thread-safe; `reload` may be called from any thread and runs one at a time.
 
-    Args:
-        configs: the models; None to read them from `file`.
-        file: a ModelServerConfig in text format, or None; takes precedence over `configs` while it exists.
-        file_poll_seconds: interval for checking `file` for changes; 0 for never.
-
-    Raises:
-        ServingError: the file is invalid.
+    `configs` are the models; None to read them from `file`, a ModelServerConfig in text format, which takes precedence
+    while it exists. It is read again if it has changed, every `file_poll_seconds`; 0 for never. ServingError: the file
+    is invalid.
     """
 
     def __init__(
@@ -90,9 +86,8 @@ class ModelManager:
     def get(self, target: Target) -> Servable:
         """Servable for a request.
 
-        Raises:
-            ServingError: NOT_FOUND if it is not served, INVALID_ARGUMENT for an unknown label, UNAVAILABLE while the
-                server loads its first versions after a start: clients may retry.
+        NOT_FOUND if it is not served, INVALID_ARGUMENT for an unknown label, UNAVAILABLE while the server loads its
+        first versions after a start: clients may retry.
         """
         target = self._resolved(target)
         store = self.stores.get(target.name)
@@ -124,14 +119,10 @@ class ModelManager:
         return [statuses[version]]
 
     def reload(self, configs: Iterable[ModelConfig] | None = None) -> None:
-        """Serve `configs` and nothing else from now on; returns after their versions have been loaded.
+        """Serve `configs`, or those of the file, and nothing else from now on; returns once their versions are loaded.
 
-        Args:
-            configs: the models; None to read the file again.
-
-        Raises:
-            ServingError: nothing has changed: INVALID_ARGUMENT for an invalid file, FAILED_PRECONDITION for a label of
-                a version that is not available, UNKNOWN if a model has no version that loads.
+        ServingError: nothing has changed: INVALID_ARGUMENT for an invalid file, FAILED_PRECONDITION for a label of a
+        version that is not available, UNKNOWN if a model has no version that loads.
         """
         with self._reloading:
             if configs is not None:
@@ -146,7 +137,10 @@ class ModelManager:
             for config in configs:
                 current = self.stores.get(config.name)
                 self._check_labels(config, current.versions if current else ())
-        stores = [self._store_of(config) for config in configs]
+        stores = []
+        for config in configs:  # a new store if the base path has changed
+            store = self.stores.get(config.name)
+            stores.append(store if store and store.base_path == config.base_path else self._make_store(config))
         # Check what is cheap before anything is loaded.
         self._check_all(configs, stores, [store.newest is not None or store.has_versions() for store in stores])
         prepared: list[Mapping[int, Servable]] = []
@@ -171,24 +165,19 @@ class ModelManager:
             if store not in before:
                 store.start()
 
-    def _store_of(self, config: ModelConfig) -> ModelStore:
-        """Store of the model; a new one if its base path has changed."""
-        store = self.stores.get(config.name)
-        return store if store is not None and store.base_path == config.base_path else self._make_store(config)
-
     def _check_all(self, configs: Sequence[ModelConfig], stores: Sequence[ModelStore], loaded: Sequence[bool]) -> None:
         """UNKNOWN unless each model is `loaded`, or still waits for its first version."""
-        missing = [
-            f"{config.name}{_why_not(store)}"
-            for config, store, good in zip(configs, stores, loaded, strict=True)
-            if not good and (store.newest is not None or self.stores.get(config.name) is not store)
-        ]
+        missing = []
+        for config, store, good in zip(configs, stores, loaded, strict=True):
+            if not good and (store.newest is not None or self.stores.get(config.name) is not store):
+                failed = [status.error_message for status in store.status().values() if status.error_message]
+                reason = f" due to error: {failed[-1]}" if failed else f": no version in {store.base_path}"
+                missing.append(config.name + reason)
         if missing:
             what = f"{len(missing)} model(s) did not become available: {{{', '.join(missing)}}}; nothing has changed"
             raise ServingError(grpc.StatusCode.UNKNOWN, what)
 
     def _resolved(self, target: Target) -> Target:
-        """`target` with its label replaced by the version."""
         if not target.name:
             raise errors.invalid("ModelSpec has no name specified.")
         if not target.label:
@@ -218,9 +207,7 @@ class ModelManager:
     def _content(self, file: Path) -> object:
         """Content to compare with that applied last: bytes, None for no file, or why it cannot be read."""
         try:
-            return file.read_bytes()
-        except FileNotFoundError:
-            return None
+            return file.read_bytes() if file.exists() else None
         except OSError as error:
             return str(error)
 
@@ -240,8 +227,3 @@ class ModelManager:
             if self._refused != [content, str(error)]:
                 log.error("the models are unchanged: %s", error)
             self._refused = [content, str(error)]
-
-
-def _why_not(store: ModelStore) -> str:
-    failed = [status for status in store.status().values() if status.error_message]
-    return f" due to error: {failed[-1].error_message}" if failed else f": no version in {store.base_path}"

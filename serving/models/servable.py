@@ -37,15 +37,9 @@ _SPECIAL = {"byte_bpe": ("<mask>", "<pad>"), "sentencepiece": ("[MASK]", "<pad>"
 class Servable:
     """A version of a model, ready for requests. Thread-safe; an engine computes in `compute`.
 
-    Args:
-        path: the version's folder.
-        signature_defs: the signatures, by name.
-        batching: limits of a call.
-        budget: its limits in place of those of `batching`.
-
-    Attributes:
-        mask: the token that stands for a masked word in a text; "" if the folder does not say it.
-        dimensions: those that vectors of texts may be cut to, as the model was trained for it.
+    `batching`, or in its place `budget`, limits a call. `mask` is the token that stands for a masked word in a text, ""
+    if the version's folder, `path`, does not say it; `dimensions` are those that vectors of texts may be cut to, as the
+    model was trained for it.
     """
 
     def __init__(
@@ -58,9 +52,7 @@ class Servable:
         budget: Budget | None = None,
     ):
         batching = batching or BatchingSettings()
-        self.name = name
-        self.version = version
-        self.path = path
+        self.name, self.version, self.path = name, version, path
         self.mask, pad = _special_tokens(path)
         self._pad = pad.encode()
         self.dimensions = _dimensions_of(path)
@@ -82,14 +74,10 @@ class Servable:
         return self.signature_defs[name]
 
     def prepare(self, signature_name: str, inputs: Mapping[str, np.ndarray], output_filter: Sequence[str] = ()) -> Job:
-        """Validate a request, without computing anything yet.
+        """Validate a request, without computing anything yet; INVALID_ARGUMENT names the expected value.
 
-        Args:
-            signature_name: "" is serving_default.
-            inputs: an array for each input, in the signature's dtype; inputs with a default may be omitted.
-            output_filter: names of the wanted outputs; empty for all.
-
-        INVALID_ARGUMENT names the expected value.
+        `inputs` are arrays in the signature's dtypes; those with a default may be omitted. An empty `output_filter` is
+        all outputs, an empty `signature_name` serving_default.
         """
         signature = self.signature(signature_name)
         name = signature_name or DEFAULT_SIGNATURE
@@ -174,15 +162,16 @@ class GraphServable(Servable):
             values = call(*(inputs[key] for key in sorted(signature.inputs)))
         except (_tensorflow().errors_impl.OpError, UnicodeDecodeError) as error:
             raise errors.from_exception(error) from error
-        return {key: _as_array(value) for key, value in zip(sorted(signature.outputs), values, strict=True)}
+        # NumPy would split a single string, which a session returns as bytes.
+        arrays = [np.array(value, object) if isinstance(value, bytes) else np.asarray(value) for value in values]
+        return dict(zip(sorted(signature.outputs), arrays, strict=True))
 
     def _callable(self, name: str) -> Callable[..., list[Any]]:
         """The call of a signature, from its inputs to all its outputs, in the order of their names.
 
-        Its graph is optimised when it is made, which takes about a second; each subset of outputs would be another
-        graph. Operations run one after the other in the calling thread, as an encoder needs them. With
-        `Session.make_callable`, which leads to `Session.run`, and with operations that change threads, one text took
-        longer (bench_serving.md). The public method takes no `CallableOptions`.
+        Its graph is optimised when it is made, which takes about a second; each subset of outputs would be another one.
+        Operations run one after the other in the calling thread: so, and not by `Session.run`, one text takes the least
+        time (bench_serving.md). The public `make_callable` takes no `CallableOptions`.
         """
         name = self._twins.get(name, name)
         if call := self._callables.get(name):
@@ -204,10 +193,7 @@ _TensorFlow = collections.namedtuple("_TensorFlow", "config_pb2 session errors_i
 
 
 def _tensorflow() -> _TensorFlow:
-    """The modules of TensorFlow that a session needs, and TensorFlow Text's ops.
-
-    All of TensorFlow takes 4 s of CPU to import, these 0.6 s. Imported when needed: the client and `--help` do without.
-    """
+    """The modules of TensorFlow that a session needs (0.6 s of CPU, all of it 4 s), and TensorFlow Text's ops."""
     with _importing:
         return _imported_tensorflow()
 
@@ -230,7 +216,6 @@ def _imported_tensorflow() -> _TensorFlow:
 
 
 def _session(meta_graph: MetaGraphDef, path: Path) -> Any:
-    """Session with the graph, variables and assets of the SavedModel in `path`, restored and initialised."""
     tf = _tensorflow()
     graph = tf.ops.Graph()
     with graph.as_default():
@@ -286,7 +271,6 @@ def _twins(meta_graph: MetaGraphDef) -> dict[str, str]:
 
 
 def _share_variables(operations: Sequence[Any]) -> bool:
-    """Whether two operations need the same variable."""
     needed: list[set[Any]] = []
     for operation in operations:
         reached, pending = set(), [operation]
@@ -315,8 +299,3 @@ def _dimensions_of(path: Path) -> frozenset[int]:
         return frozenset(config["embedding"]["matryoshka_dimensions"])
     except (OSError, ValueError, KeyError, TypeError):
         return frozenset()
-
-
-def _as_array(value: Any) -> np.ndarray:
-    """Convert an output to an array: a session returns a single string as bytes, which NumPy would split."""
-    return np.array(value, object) if isinstance(value, bytes) else np.asarray(value)

@@ -22,9 +22,8 @@ import logging
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import grpc
 
@@ -44,12 +43,10 @@ Engines: TypeAlias = Mapping[str, Callable[[str, int, Path, BatchingSettings | N
 TENSORFLOW: Engines = {SAVED_MODEL_FILE: GraphServable}
 # "loading" or "warm-up", the version's folder -> what measures it, as `serving.middleware.metrics` does.
 Measured: TypeAlias = Callable[[str, Path], contextlib.AbstractContextManager[None]]
-# TFRecords of `tensorflow.serving.PredictionLog`.
 WARMUP_FILE = "assets.extra/tf_serving_warmup_requests"
 
 
-@dataclass(frozen=True)
-class VersionStatus:
+class VersionStatus(NamedTuple):
     """State of one version, as in GetModelStatus."""
 
     version: int
@@ -67,9 +64,9 @@ class VersionStatus:
 class ModelStore:
     """Versions of one model. Once started, a thread polls the folder every `poll_seconds`.
 
-    A version is loaded by the first of `engines` whose file it has.
-    A request holds the Servable from `get` until it is answered, so a version in use is never unloaded. Loading and
-    swapping hold the lock; dictionaries are replaced as a whole, so readers need none.
+    A version is loaded by the first of `engines` whose file it has. A request holds the Servable from `get` until it is
+    answered, so a version in use is never unloaded. Loading and swapping hold the lock; dictionaries are replaced as a
+    whole, so readers need none.
     """
 
     def __init__(
@@ -204,10 +201,7 @@ class ModelStore:
         return [name for name in self._engines if (path / name).is_file()]
 
     def _select(self, policy: VersionPolicy, early: bool = False) -> Iterator[tuple[int, Servable]]:
-        """Versions on disk that `policy` selects, highest first; loads those that are not available, as needed.
-
-        `early`: nothing is served, so the first answers requests once its warm-up has answered one, still LOADING.
-        """
+        """Versions on disk that `policy` selects, highest first, loaded. `early`: the first answers while LOADING."""
         on_disk, chosen = self._versions(), 0
         for version in policy.candidates(on_disk):
             if chosen == policy.latest:
@@ -217,14 +211,12 @@ class ModelStore:
                 yield version, servable
 
     def _load_changed(self, version: int, path: Path, early: bool) -> Servable | None:
-        """Load a version, unless the same files failed before."""
-        fingerprint = _fingerprint(path)
+        files = sorted((file, file.stat()) for file in path.rglob("*") if file.is_file())
+        fingerprint = [(str(file), stat.st_size, stat.st_mtime_ns) for file, stat in files]
         if self._failed.get(version) == fingerprint:
             return None
-        loaded = self._load(version, path, early)
-        if loaded:
-            self._failed.pop(version, None)
-        else:
+        self._failed.pop(version, None)
+        if (loaded := self._load(version, path, early)) is None:
             self._failed[version] = fingerprint
         return loaded
 
@@ -251,7 +243,6 @@ class ModelStore:
         return servable
 
     def _show(self, servables: Mapping[int, Servable]) -> None:
-        """Make these versions available to requests, and no others."""
         for version in set(self._available) - set(servables):
             self._status[version] = VersionStatus(version, "UNLOADING")
             self._garbage = True
@@ -269,10 +260,7 @@ class ModelStore:
 
 
 def _warm_up(servable: Servable) -> Iterator[None]:
-    """Answer every Predict request recorded with a version once, as TensorFlow Serving does; errors pass through.
-
-    Yields after each.
-    """
+    """Answer every Predict request recorded with a version once, as TensorFlow Serving does, and yield after each."""
     path = servable.path / WARMUP_FILE
     for record in _records(path.read_bytes() if path.is_file() else b""):
         log = PredictionLog.FromString(record)
@@ -292,9 +280,3 @@ def _records(content: bytes) -> Iterator[bytes]:
             raise errors.ServingError(grpc.StatusCode.DATA_LOSS, f"{WARMUP_FILE}: truncated record at {at}")
         yield content[at + 12 : at + 12 + length]
         at += length + 16
-
-
-def _fingerprint(path: Path) -> object:
-    """Value that changes when any file of a version changes."""
-    files = sorted(file for file in path.rglob("*") if file.is_file())
-    return [(str(file), stat.st_size, stat.st_mtime_ns) for file in files for stat in [file.stat()]]

@@ -6,10 +6,8 @@ memory. The policy below lets the browser load these files and call this server,
 `require-trusted-types-for` prevents strings from becoming HTML, so a model's output stays text.
 """
 
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
@@ -21,19 +19,11 @@ _FILES = {
     **{f"/{file.name}": (file.name, "text/javascript") for file in _FOLDER.glob("*.js")},
 }
 PATHS = frozenset(_FILES)
-POLICY = "; ".join(
-    [
-        "default-src 'none'",
-        "script-src 'self'",
-        "style-src 'self'",
-        "connect-src 'self'",
-        "img-src data:",  # the empty icon, which stops browsers from requesting /favicon.ico
-        "base-uri 'none'",
-        "form-action 'none'",
-        "frame-ancestors 'none'",
-        "require-trusted-types-for 'script'",
-        "trusted-types 'none'",
-    ]
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "img-src data:; "  # the empty icon, which stops browsers from requesting /favicon.ico
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+    "require-trusted-types-for 'script'; trusted-types 'none'"
 )
 _HEADERS = {
     "Content-Security-Policy": POLICY,
@@ -45,13 +35,8 @@ _HEADERS = {
 
 def routes() -> list[Route]:
     """A route for each file, for the REST application; the files are read now."""
-    return [Route(path, _endpoint(*file), methods=["GET"]) for path, file in _FILES.items()]
-
-
-def _endpoint(name: str, media_type: str) -> Callable[[Request], Awaitable[Response]]:
-    content = (_FOLDER / name).read_bytes()
-
-    async def answer(request: Request) -> Response:
-        return Response(content, media_type=media_type, headers=_HEADERS)
-
-    return answer
+    contents = {path: ((_FOLDER / name).read_bytes(), media_type) for path, (name, media_type) in _FILES.items()}
+    return [
+        Route(path, Response(content, media_type=media_type, headers=_HEADERS), methods=["GET"])
+        for path, (content, media_type) in contents.items()
+    ]

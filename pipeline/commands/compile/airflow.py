@@ -1,7 +1,5 @@
 """`bert-tfx compile airflow`: compiles a pipeline to an Airflow DAG."""
 
-from __future__ import annotations
-
 import os
 import sys
 import typing
@@ -54,11 +52,9 @@ def airflow(
         str, typer.Option(metavar="CONN_ID", help="Airflow's connection with ML Metadata's password.")
     ] = "",
     retries: Annotated[int | None, typer.Option(help=f"Retries of a task ({DEFAULTS.retries}).")] = None,
-    timeout_hours: Annotated[
-        float | None, typer.Option(help=f"Time limit of a task ({DEFAULTS.timeout_hours:g}).")
-    ] = None,
+    timeout_hours: Annotated[float | None, typer.Option(help=f"Limit of a task ({DEFAULTS.timeout_hours:g}).")] = None,
     training_timeout_hours: Annotated[
-        float | None, typer.Option(help=f"Time limit of a training task ({DEFAULTS.training_timeout_hours:g}).")
+        float | None, typer.Option(help=f"Limit of a training task ({DEFAULTS.training_timeout_hours:g}).")
     ] = None,
     training_pool: Annotated[
         str | None, typer.Option(metavar="POOL", help=f"Airflow's pool of training tasks ({DEFAULTS.training_pool}).")
@@ -106,7 +102,6 @@ def airflow(
 
 
 def _parameter(name: str, default: Any) -> RunParameter:
-    """The run parameter of a field of `RunRequest`, from the declaration of its option."""
     kind, option = typing.get_args(typing.get_type_hints(RunRequest, include_extras=True)[name])
     texts = {"type": "string", "pattern": _PATTERNS.get(name, "^(/|[a-z0-9]+://)")}
     if typing.get_origin(kind) is tuple:

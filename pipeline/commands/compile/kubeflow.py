@@ -1,7 +1,5 @@
 """`bert-tfx compile kubeflow`: compile a pipeline for Kubeflow Pipelines or Vertex AI."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 import typer

@@ -1,7 +1,5 @@
 """Commands for orchestrators: `bert-tfx compile nodes`, `bert-tfx run-node` for each node, `bert-tfx finish`."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os
@@ -18,9 +16,7 @@ from pipeline.runs.run_dir import temporary_run_dir
 
 compile_app = typer.Typer(help="Compile a pipeline for an orchestrator.", no_args_is_help=True)
 
-RecipeOrTask = Annotated[
-    str, typer.Argument(metavar="RECIPE_OR_TASK", help="From `bert-tfx recipes` or `bert-tfx tasks`.")
-]
+RecipeOrTask = Annotated[str, typer.Argument(metavar="RECIPE_OR_TASK", help="From `bert-tfx recipes` or `tasks`.")]
 RunDir = Annotated[str, typer.Option("--run-dir", metavar="DIR", help="A folder shared by all steps of the run.")]
 RunId = Annotated[str, typer.Option("--run-id", metavar="ID", help="Id of the run, equal for all its steps.")]
 _JSON = "Values of --{} as a JSON list, put before the others."
@@ -68,9 +64,7 @@ def run_node(
     node: Annotated[str, typer.Argument(metavar="NODE", help="A node printed by `bert-tfx compile nodes`.")],
     run_dir: RunDir,
     run_id: RunId,
-    again: Annotated[
-        bool, typer.Option("--again", help="Re-run the node even if it succeeded, bypassing the cache.")
-    ] = False,
+    again: Annotated[bool, typer.Option("--again", help="Re-run a node that succeeded, without the cache.")] = False,
 ) -> None:
     """Run one node of a compiled run.
 
@@ -78,7 +72,13 @@ def run_node(
     """
     from pipeline.runners import run_steps
 
-    _log_to_standard_error()
+    # A line a message; messages of several lines, which are TFX's protocol buffers, are dropped.
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    handler.addFilter(lambda record: record.levelno > logging.INFO or "\n" not in record.getMessage().strip())
+    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+    logging.getLogger("apache_beam").setLevel(logging.WARNING)
+    logging.getLogger("absl").setLevel(logging.INFO)  # TFX's logger, which has its own level
     run_steps.run_node(os.path.abspath(run_dir), run_id, node, again)
 
 
@@ -110,16 +110,3 @@ def _texts(option: str, text: str) -> list[str]:
     if not isinstance(texts, list) or not all(isinstance(item, str) for item in texts):
         raise InputError(f"""{option} {text}: must be a list of texts, as '["a", "b"]'""")
     return texts
-
-
-def _log_to_standard_error() -> None:
-    """Log one line per message; multi-line messages of TFX, which are protocol buffers, are dropped."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    handler.addFilter(lambda record: record.levelno > logging.INFO or "\n" not in record.getMessage().strip())
-    root = logging.getLogger()
-    root.handlers[:] = [handler]
-    root.setLevel(logging.INFO)
-    logging.getLogger("apache_beam").setLevel(logging.WARNING)
-    # TFX's logger, which has its own level.
-    logging.getLogger("absl").setLevel(logging.INFO)

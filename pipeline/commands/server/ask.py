@@ -1,12 +1,10 @@
 """Queries to a served model: `fill-mask` and `encode` of a pre-trained one, `predict` of a fine-tuned one."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
@@ -15,8 +13,6 @@ from bert_keras.errors import InputError
 from pipeline.commands.options import with_options
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from serving.client import Client
 
 _FILE = "FILE"
@@ -41,7 +37,7 @@ class ServerOptions:
     tls_key: Annotated[str | None, typer.Option(metavar=_FILE, help="The client's key (PEM).")] = None
     token_file: Annotated[str | None, typer.Option(metavar=_FILE, help="Bearer tokens; the first is sent.")] = None
 
-    def client(self) -> Client:
+    def client(self) -> "Client":
         """A client with these options.
 
         ClientError: a file is missing, or the token would be sent in the clear. SettingsError: a bad token file.
@@ -131,7 +127,10 @@ def predict(
                 columns_by_input = dict(zip(inputs, map(list, columns), strict=False))
                 if "choices" in inputs:
                     columns_by_input["choices"] = [list(choices) for choices in zip(*columns[1:], strict=True)]
-                print_answers(client.predict(columns_by_input))
+                answers = client.predict(columns_by_input)
+                for row in zip(*answers.values(), strict=True):
+                    named = dict(zip(answers, row, strict=True))
+                    typer.echo(json.dumps(named, ensure_ascii=False, default=_plain))
 
 
 def print_masks(texts: list[str], answers: list) -> None:
@@ -140,13 +139,6 @@ def print_masks(texts: list[str], answers: list) -> None:
         for number, candidates in enumerate(masks, 1):
             for token, score in candidates:
                 typer.echo(f"  {f'[MASK] {number}: ' if len(masks) > 1 else ''}{token:<20} {score:7.2%}")
-
-
-def print_answers(answers: Mapping[str, np.ndarray]) -> None:
-    """Print a JSON line per row of a served model's outputs."""
-    for row in zip(*answers.values(), strict=True):
-        named = {name: _plain(value) for name, value in zip(answers, row, strict=True)}
-        typer.echo(json.dumps(named, ensure_ascii=False))
 
 
 def _line_texts(words: list[str]) -> Iterable[str]:
@@ -172,9 +164,6 @@ def _rows(texts: list[str], inputs: tuple[str, ...], takes: str) -> Iterator[lis
         yield fields
 
 
-def _plain(value: np.ndarray | Any) -> Any:
-    if hasattr(value, "tolist"):
-        value = value.tolist()
-    if isinstance(value, list):
-        return [_plain(item) for item in value]
-    return value.decode(errors="replace") if isinstance(value, bytes) else value
+def _plain(value: Any) -> Any:
+    """JSON of bytes, and of NumPy's arrays and numbers."""
+    return value.decode(errors="replace") if isinstance(value, bytes) else value.tolist()

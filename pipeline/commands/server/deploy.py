@@ -1,7 +1,5 @@
 """`bert-tfx deploy`: files for serving pushed models with a production server."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from bert_keras.errors import InputError
-from pipeline.commands.options import RunDir, with_options
+from pipeline.commands.options import DEFAULT_RUN_DIR, ModelDir, RunDir, with_options
 from serving.deploy.settings import CannotDeploy, DeploySettings
 
 app = typer.Typer(help="Write the files for serving pushed models with a production server.", no_args_is_help=True)
@@ -20,14 +18,10 @@ app = typer.Typer(help="Write the files for serving pushed models with a product
 def tf_serving(
     output: Annotated[str, typer.Option(metavar="DIR", help="Output folder: new or empty.")],
     options: dict[str, Any],
-    run_dir: RunDir = "runs/demo",
-    model_dir: Annotated[
-        str | None, typer.Option(metavar="DIR", help="Folder of versions, in place of --run-dir.")
-    ] = None,
+    run_dir: RunDir = DEFAULT_RUN_DIR,
+    model_dir: ModelDir = None,
     model_name: Annotated[str, typer.Option(help="Name of the served model.")] = "bert",
-    stable: Annotated[
-        int | None, typer.Option(metavar="VERSION", help="Version of the label `stable` (the newest).")
-    ] = None,
+    stable: Annotated[int | None, typer.Option(metavar="VERSION", help="Version with that label (the newest).")] = None,
     canary: Annotated[
         int | None, typer.Option(metavar="VERSION", help="Version of the label `canary`, loaded beside the stable one.")
     ] = None,

@@ -1,7 +1,5 @@
 """`bert-tfx models`: pushed versions, their lineage, and the versions being served."""
 
-from __future__ import annotations
-
 import json
 import os
 from typing import Annotated, Any, Literal
@@ -9,15 +7,12 @@ from typing import Annotated, Any, Literal
 import typer
 
 from bert_keras.errors import InputError
-from pipeline.commands.options import DEFAULT_RUN_DIR
+from pipeline.commands.options import DEFAULT_RUN_DIR, ModelDir
 from pipeline.runs.run_dir import serving_dir
 
 app = typer.Typer(help="Pushed versions: list them, choose the served one.", no_args_is_help=True)
 LATEST = "latest"
 RunDir = Annotated[str, typer.Option("--run-dir", metavar="DIR", help="Run directory; its serving/ has the versions.")]
-ModelDir = Annotated[
-    str | None, typer.Option("--model-dir", metavar="DIR", help="A folder of versions, in place of the run's serving/.")
-]
 
 
 @app.command("list")
@@ -48,7 +43,7 @@ def promote(
 
     `latest` removes the labels: the newest version is served. If the folder is moved, promote again.
     """
-    from pipeline.runs.served_versions import CANARY, STABLE, read_labels, write_labels
+    from pipeline.runs.served_versions import CANARY, STABLE, pushed_versions, read_labels, write_labels
 
     folder = _folder(run_dir, model_dir)
     if version == LATEST:
@@ -57,8 +52,11 @@ def promote(
         write_labels(folder, {})
         typer.echo("serving the newest version, and each newer one as soon as it is pushed")
         return
-    number = _pushed(folder, version)
-    labels = read_labels(folder)
+    versions, labels = pushed_versions(folder), read_labels(folder)
+    if not version.isdecimal() or int(version) not in versions:
+        there = ", ".join(map(str, versions)) or "none"
+        raise InputError(f"{version}: no such version in {folder}; there are {there}")
+    number = int(version)
     if as_label == CANARY and labels.get(STABLE) in (None, number):
         raise InputError(
             f"version {number} cannot be the canary beside itself: promote another version to {STABLE} first"
@@ -76,16 +74,6 @@ def _folder(run_dir: str, model_dir: str | None) -> str:
     if not os.path.isdir(folder):
         raise InputError(f"{folder}: no such folder; bert-tfx pretrain pushes a model there")
     return folder
-
-
-def _pushed(folder: str, version: str) -> int:
-    from pipeline.runs.served_versions import pushed_versions
-
-    versions = pushed_versions(folder)
-    if not version.isdecimal() or int(version) not in versions:
-        there = ", ".join(map(str, versions)) or "none"
-        raise InputError(f"{version}: no such version in {folder}; there are {there}")
-    return int(version)
 
 
 def _lineage_line(folder: str, version: int) -> str:

@@ -1,15 +1,12 @@
 """Curves of the training log: SVG inside the page, coloured by the page's CSS variables."""
 
-from __future__ import annotations
-
-import dataclasses
 import io
 import json
 import math
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import matplotlib
 from markupsafe import Markup
@@ -17,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from bert_keras.objectives.table import PARTS, Part
+from bert_keras.objectives.table import PARTS
 
 LOG_FILE = "log.jsonl"
 TRAIN, HELD_OUT = "train", "eval"
@@ -37,10 +34,10 @@ FONT_POINTS = 8
 MAX_POINTS = 300
 
 Log = list[dict[str, Any]]
+plain = "{:.3g}".format
 
 
-@dataclasses.dataclass(frozen=True)
-class Picture:
+class Picture(NamedTuple):
     """The content of an SVG element, with its `view_box` and a description for screen readers."""
 
     title: str
@@ -49,8 +46,7 @@ class Picture:
     svg: Markup
 
 
-@dataclasses.dataclass(frozen=True)
-class Curve:
+class Curve(NamedTuple):
     """A field of the log to draw, with an optional horizontal reference line."""
 
     key: str
@@ -76,33 +72,25 @@ def read_log(model_run: str) -> Log:
 
 def pictures(log: Log, curves: Sequence[Curve]) -> list[Picture]:
     """The given curves, the learning rate and the throughput."""
-    return [
-        _picture(curve, log)
-        for curve in (
-            *curves,
-            Curve("learning_rate", "Learning rate", plain, height=SMALL_HEIGHT),
-            Curve("tokens_per_second", "Tokens per second", _thousands, height=SMALL_HEIGHT),
-        )
-    ]
+    rate = Curve("learning_rate", "Learning rate", plain, height=SMALL_HEIGHT)
+    throughput = Curve("tokens_per_second", "Tokens per second", lambda n: f"{n / 1000:,.3g}k", height=SMALL_HEIGHT)
+    return [_picture(curve, log) for curve in (*curves, rate, throughput)]
 
 
 def of_objective(summary: Mapping[str, Any]) -> list[Curve]:
-    """Losses and accuracies of a pre-training, with the unigram model and chance as reference lines."""
-    return [curve for part in PARTS[summary["objective"]] for curve in _of_part(part, summary)]
-
-
-def _of_part(part: Part, summary: Mapping[str, Any]) -> list[Curve]:
-    """Loss and accuracy, with the values that are reached without reading the text."""
-    loss = Curve(f"{part.key}_loss", f"{part.title} loss", plain)
-    accuracy = Curve(f"{part.key}_accuracy", f"{part.title} accuracy", percent)
-    if "perplexity" in part.metrics:
-        unigram = math.log(summary["unigram_perplexity"])
-        loss = dataclasses.replace(loss, reference=unigram, reference_label="unigram model")
-    if part.guesses == 2:
-        chance, _ = summary["chances"][f"{part.key}_accuracy"]
-        loss = dataclasses.replace(loss, reference=_entropy(chance), reference_label="knowing only the shares")
-        accuracy = dataclasses.replace(accuracy, reference=chance, reference_label="chance")
-    return [loss, accuracy]
+    """Losses and accuracies of a pre-training; reference lines show what is reached without reading the text."""
+    curves = []
+    for part in PARTS[summary["objective"]]:
+        loss = Curve(f"{part.key}_loss", f"{part.title} loss", plain)
+        accuracy = Curve(f"{part.key}_accuracy", f"{part.title} accuracy", percent)
+        if "perplexity" in part.metrics:
+            loss = loss._replace(reference=math.log(summary["unigram_perplexity"]), reference_label="unigram model")
+        if part.guesses == 2:
+            chance, _ = summary["chances"][f"{part.key}_accuracy"]
+            loss = loss._replace(reference=_entropy(chance), reference_label="knowing only the shares")
+            accuracy = accuracy._replace(reference=chance, reference_label="chance")
+        curves += [loss, accuracy]
+    return curves
 
 
 def held_out(log: Log, rows: int = 20) -> Log:
@@ -113,7 +101,6 @@ def held_out(log: Log, rows: int = 20) -> Log:
 
 
 def _picture(curve: Curve, log: Log) -> Picture:
-    """Draw a curve; its key is unique on the page."""
     series = {
         kind: [(line["step"], line[curve.key]) for line in log if line["kind"] == kind and curve.key in line]
         for kind in (TRAIN, HELD_OUT)
@@ -194,10 +181,8 @@ def _describe(curve: Curve, series: Mapping[str, Sequence[tuple[int, float]]]) -
     for kind, name in ((TRAIN, "training"), (HELD_OUT, "held out")):
         if series[kind]:
             (first, start), (last, end) = series[kind][0], series[kind][-1]
-            parts.append(
-                f"{name} {curve.number(start)} at step {first:,}"
-                + (f", {curve.number(end)} at step {last:,}" if last != first else "")
-            )
+            to = f", {curve.number(end)} at step {last:,}" if last != first else ""
+            parts.append(f"{name} {curve.number(start)} at step {first:,}{to}")
     if curve.reference is not None:
         parts.append(f"{curve.reference_label} {curve.number(curve.reference)}")
     return f"{curve.title} by training step: {'; '.join(parts)}"
@@ -208,15 +193,6 @@ def _entropy(share: float) -> float:
     return -sum(p * math.log(p) for p in (share, 1.0 - share) if p > 0)
 
 
-def plain(value: float) -> str:
-    """A number for an axis."""
-    return f"{value:.3g}"
-
-
 def percent(value: float) -> str:
     """A share of 1 for an axis."""
     return f"{100 * value:.3g}%"
-
-
-def _thousands(value: float) -> str:
-    return f"{value / 1000:,.3g}k"

@@ -1,8 +1,5 @@
 """Tables of the report: metrics of slices, confused labels, a hyper-parameter search, restarts."""
 
-from __future__ import annotations
-
-import dataclasses
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -16,23 +13,14 @@ MAX_LABELS = 12
 PAIRS_SHOWN = 20
 
 
-@dataclasses.dataclass(frozen=True)
-class Cell:
-    """Rows with one pair of true and predicted label: their number, and share of the true label's rows."""
-
-    count: int
-    share: float
-
-
-@dataclasses.dataclass(frozen=True)
-class Confusion:
-    """A confusion matrix, a line a true label with the cells of the predicted ones and the number of rows.
+class Confusion(NamedTuple):
+    """A confusion matrix: for each true label the numbers of rows by predicted label, and in all.
 
     With too many labels it has the most frequent mistakes instead: `pairs` of labels and their number of rows.
     """
 
     labels: list[str]
-    lines: list[tuple[str, list[Cell], int]]
+    lines: list[tuple[str, list[int], int]]
     pairs: list[tuple[str, str, int]]
 
 
@@ -44,12 +32,8 @@ def confusion(labels: Sequence[str], golds: Sequence[str], answers: Sequence[str
         wrong = [(gold, answer, n) for (gold, answer), n in counts.items() if gold != answer]
         wrong.sort(key=lambda pair: (-pair[2], order[pair[0]], order[pair[1]]))
         return Confusion([], [], wrong[:PAIRS_SHOWN])
-    lines = []
-    for gold in labels:
-        of_gold = [counts[gold, answer] for answer in labels]
-        total = sum(of_gold)
-        lines.append((gold, [Cell(n, n / (total or 1)) for n in of_gold], total))
-    return Confusion(list(labels), lines, [])
+    rows = {gold: [counts[gold, answer] for answer in labels] for gold in labels}
+    return Confusion(list(labels), [(gold, row, sum(row)) for gold, row in rows.items()], [])
 
 
 class Column(NamedTuple):
@@ -83,8 +67,7 @@ def _cell(column: Column, value: float, interval: Sequence[float] | None) -> str
     return column.number(value) + ends
 
 
-@dataclasses.dataclass(frozen=True)
-class Search:
+class Search(NamedTuple):
     """The best of a search, and its trainings, the best first: batch, learning rate, epochs, score."""
 
     headline: str
@@ -94,7 +77,7 @@ class Search:
 def search_table(search: Mapping[str, Any], form: ScoreForm) -> Search:
     """The table of a search (`bert_keras.finetuning.search`)."""
     trainings, best = search["trainings"], search["best"]
-    ranking = sorted(trainings, key=lambda training: -training["score"] if _has_score(training) else math.inf)
+    ranking = sorted(trainings, key=lambda t: math.inf if t["score"] is None or math.isnan(t["score"]) else -t["score"])
     headline = (
         f"{form.title} {form.number(best['score'])}, the best of {len(trainings)}: batch {best[BATCH]}, "
         f"learning rate {best[RATE]:g}, {epochs(best[EPOCHS])}."
@@ -103,17 +86,12 @@ def search_table(search: Mapping[str, Any], form: ScoreForm) -> Search:
     return Search(headline, rows)
 
 
-def _has_score(training: Mapping[str, Any]) -> bool:
-    return training["score"] is not None and not math.isnan(training["score"])
-
-
 def epochs(number: float) -> str:
     """Format a number of epochs: 3.0 -> 3 epochs."""
     return f"{number:g} epoch{'s' * (number != 1)}"
 
 
-@dataclasses.dataclass(frozen=True)
-class Restarts:
+class Restarts(NamedTuple):
     """Scores by model (a seed, or the ensemble), whether it is chosen; mean and deviation of the main score."""
 
     titles: list[str]
@@ -133,9 +111,7 @@ def restarts(report: Mapping[str, Any], forms: Mapping[str, ScoreForm]) -> Resta
     models = [(f"seed {seed}", seed in chosen, of_seed) for seed, of_seed in scores.items()]
     if report["ensemble"]:
         models.append(("ensemble", True, report["ensemble"]))
-    rows = [
-        (name, taken, [form.number(numbers[key]) for key, form in forms.items()]) for name, taken, numbers in models
-    ]
+    rows = [(name, taken, [f.number(numbers[key]) for key, f in forms.items()]) for name, taken, numbers in models]
     mean, deviation = (math.nan if value is None else value for value in (report["mean"], report["deviation"]))
     spread = "" if math.isnan(deviation) else f" ± {form.difference(deviation).removeprefix('+')}"
     missing = [f"seed {seed}" for seed, of_seed in scores.items() if of_seed[report["metric"]] is None]

@@ -1,10 +1,7 @@
 """A student beside its teacher: what it loses, and what it saves."""
 
-from __future__ import annotations
-
-import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from matplotlib.axes import Axes
 from matplotlib.ticker import PercentFormatter
@@ -13,8 +10,7 @@ from pipeline.report.figures.curves import HELD_OUT_COLOUR, INK, REFERENCE, SMAL
 from pipeline.report.score_format import ScoreForm
 
 
-@dataclasses.dataclass(frozen=True)
-class Comparison:
+class Comparison(NamedTuple):
     """A row a figure: title, student, teacher, and the share in per cent; the shares as a picture."""
 
     rows: list[tuple[str, str, str, str]]
@@ -34,15 +30,9 @@ def comparison(summary: Mapping[str, Any], form: ScoreForm) -> Comparison | None
     rows = [
         (t, number(new), number(old), f"{s:.1%}") for (t, new, old, number), (_, s) in zip(pairs, shares, strict=True)
     ]
-    described = "; ".join(f"{title} {share}" for title, _, _, share in rows)
-    picture = picture_of(
-        lambda axes: _draw(axes, shares),
-        "teacher",
-        "Share of the teacher's",
-        f"Share of the teacher's: {described}",
-        SMALL_HEIGHT,
-    )
-    return Comparison(rows, picture)
+    title = "Share of the teacher's"
+    described = f"{title}: {'; '.join(f'{figure} {share}' for figure, _, _, share in rows)}"
+    return Comparison(rows, picture_of(lambda axes: _draw(axes, shares), "teacher", title, described, SMALL_HEIGHT))
 
 
 def _draw(axes: Axes, shares: Sequence[tuple[str, float]]) -> None:

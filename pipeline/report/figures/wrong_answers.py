@@ -1,11 +1,8 @@
 """Held-out rows that a model answered wrongly: the input, the correct answer and the model's."""
 
-from __future__ import annotations
-
-import dataclasses
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.stats import rankdata
@@ -29,8 +26,7 @@ LEFT_OUT = "…"
 NO_ANSWER = "no answer"
 
 
-@dataclasses.dataclass(frozen=True)
-class Piece:
+class Piece(NamedTuple):
     """A part of a text; `mark` holds CSS classes, `note` says in words what they mean."""
 
     text: str
@@ -38,8 +34,7 @@ class Piece:
     note: str = ""
 
 
-@dataclasses.dataclass(frozen=True)
-class Field:
+class Field(NamedTuple):
     """A name and its content; `state` is right, wrong or empty."""
 
     name: str
@@ -47,8 +42,7 @@ class Field:
     state: str = ""
 
 
-@dataclasses.dataclass(frozen=True)
-class WrongAnswers:
+class WrongAnswers(NamedTuple):
     """The number of a model's wrong answers, which of them are shown, and id and fields of each of these rows."""
 
     headline: str
@@ -80,7 +74,9 @@ def wrong_answers(task: Task, rows: Sequence[TaskRow], answers: Sequence[Any]) -
         pairs = [(row, (answer, best[row.gold[0]])) for row, answer in pairs]
     is_wrong, fields = _KINDS[task.kind]
     wrong = [(row, answer) for row, answer in pairs if is_wrong(task, row, answer)]
-    shown = _evenly(wrong)
+    # Evenly spaced, for neighbours are alike (questions on one article, sorted labels).
+    count = min(SHOWN, len(wrong))
+    shown = [wrong[number * len(wrong) // count] for number in range(count)]
     headline = f"Answered wrongly: {len(wrong):,} of {len(rows):,} held-out rows"
     note = f"{len(shown)} of them, evenly over the held-out rows." if len(shown) < len(wrong) else ""
     return WrongAnswers(headline, note, [(row.row_id, fields(task, row, answer)) for row, answer in shown])
@@ -94,12 +90,6 @@ def shortened(text: str, limit: int = MAX_CHARACTERS) -> str:
     """
     head = limit * 3 // 4
     return text if len(text) <= limit else f"{text[:head]} {LEFT_OUT} {text[head - limit :]}"
-
-
-def _evenly(wrong: Sequence[Any]) -> list[Any]:
-    """Up to `SHOWN` rows, evenly spaced, for neighbours are alike (questions on one article, sorted labels)."""
-    shown = min(SHOWN, len(wrong))
-    return [wrong[number * len(wrong) // shown] for number in range(shown)]
 
 
 def _differs(task: Task, row: TaskRow, answer: Any) -> bool:
@@ -119,10 +109,6 @@ def _answers(right: str, answer: str) -> list[Field]:
     ]
 
 
-def _label(task: Task, row: TaskRow, answer: str) -> list[Field]:
-    return [*_texts(row), *_answers(row.gold, answer)]
-
-
 def _labels(task: Task, row: TaskRow, answer: Sequence[str]) -> list[Field]:
     return [*_texts(row), *_answers(*(", ".join(labels) or "no label" for labels in (row.gold, answer)))]
 
@@ -132,17 +118,9 @@ def _number(row: TaskRow, answer: float) -> list[Field]:
     return [*_texts(row), *_answers(f"{row.gold:g}", f"{answer:g} ({difference})")]
 
 
-def _is_above(task: Task, row: TaskRow, answer: tuple[float, float]) -> bool:
-    return row.gold[1] == 0 and answer[0] >= answer[1]
-
-
 def _order(task: Task, row: TaskRow, answer: tuple[float, float]) -> list[Field]:
     number, relevant = (f"{value:.2f}".replace("-", MINUS) for value in answer)
     return [*_texts(row), *_answers(f"below {relevant}, a relevant passage of the query", number)]
-
-
-def _nearest_text(task: Task, row: TaskRow, answer: Sequence[str]) -> list[Field]:
-    return [*_texts(row)[:1], *_answers(row.gold, answer[0])]
 
 
 def _choice(task: Task, row: TaskRow, answer: int) -> list[Field]:
@@ -153,10 +131,7 @@ def _choice(task: Task, row: TaskRow, answer: int) -> list[Field]:
 
 
 def _is_inexact(task: Task, row: TaskRow, answer: str | None) -> bool:
-    if answer is None:
-        return True
-    scores = _of_span(task, row, answer)
-    return not scores["exact" if task.unanswerable else "exact_match"]
+    return answer is None or not _of_span(task, row, answer)["exact" if task.unanswerable else "exact_match"]
 
 
 def _of_span(task: Task, row: TaskRow, answer: str) -> Mapping[str, float]:
@@ -170,23 +145,17 @@ def _span(task: Task, row: TaskRow, answer: str | None) -> list[Field]:
     if golds:
         first = row.gold["answers"][0]
         places.append((first["answer_start"], first["answer_start"] + len(first["text"]), "right"))
-    start = _nearest(context, text, places[0][0] if places else 0)
-    if start is not None:
-        places.append((start, start + len(text), "wrong"))
+    # The prediction file has the answer without its position: its nearest occurrence.
+    to = places[0][0] if places else 0
+    starts = (context.rfind(text, 0, to + len(text)), context.find(text, to)) if text else ()
+    if near := sorted((abs(start - to), start) for start in starts if start >= 0):
+        places.append((near[0][1], near[0][1] + len(text), "wrong"))
     overlap = f" (F1 {_of_span(task, row, text)['f1']:.0f}%)" if golds and text else ""
     return [
         Field("Question", [Piece(shortened(str(row.inputs["question"])))]),
         Field("Context", _neighbourhood(context, places)),
         *_answers(" / ".join(golds) or NO_ANSWER, f"{text or NO_ANSWER}{overlap}"),
     ]
-
-
-def _nearest(text: str, part: str, to: int) -> int | None:
-    """The occurrence of a part nearest to position `to`: the prediction file has the answer without its position."""
-    if not part:
-        return None
-    starts = (text.rfind(part, 0, to + len(part)), text.find(part, to))
-    return min((start for start in starts if start >= 0), key=lambda start: abs(start - to), default=None)
 
 
 def _neighbourhood(context: str, places: Sequence[tuple[int, int, str]]) -> list[Piece]:
@@ -218,14 +187,9 @@ _SPAN_NOTES = {("right",): "right", ("wrong",): "model", ("right", "wrong"): "bo
 
 
 def _entities(tags: Sequence[str]) -> set[tuple[str, int, int]]:
-    """Type, first and last word of each entity, as the score counts them."""
     from seqeval.metrics.sequence_labeling import get_entities
 
     return set(get_entities(list(tags)))
-
-
-def _has_other_entities(task: Task, row: TaskRow, answer: Sequence[str]) -> bool:
-    return row.gold != answer and _entities(row.gold) != _entities(answer)
 
 
 def _tags(task: Task, row: TaskRow, answer: Sequence[str]) -> list[Field]:
@@ -234,15 +198,12 @@ def _tags(task: Task, row: TaskRow, answer: Sequence[str]) -> list[Field]:
     first_mistake = min(start for _, start, _ in right ^ predicted)
     start = max(0, first_mistake - WORDS_BEFORE)
     window = range(start, min(len(words), start + MAX_WORDS))
-    colours = {name: number % COLOURS for number, name in enumerate(_types(task))}
+    types = sorted({label.partition("-")[2] or label for label in task.labels if label != "O"})
+    colours = {name: number % COLOURS for number, name in enumerate(types)}
     return [
         Field("Right", _marked(words, window, right, right - predicted, "missed", colours), "right"),
         Field("Model's answer", _marked(words, window, predicted, predicted - right, "wrong", colours), "wrong"),
     ]
-
-
-def _types(task: Task) -> list[str]:
-    return sorted({label.partition("-")[2] or label for label in task.labels if label != "O"})
 
 
 def _marked(
@@ -275,11 +236,14 @@ def _marked(
 
 
 _KINDS: dict[str, tuple[Callable[[Task, TaskRow, Any], bool], Callable[[Task, TaskRow, Any], list[Field]]]] = {
-    "classification": (_differs, _label),
+    "classification": (_differs, lambda task, row, answer: [*_texts(row), *_answers(row.gold, answer)]),
     "multi_label": (_differs, _labels),
     "multiple_choice": (_differs, _choice),
     "span": (_is_inexact, _span),
-    "ranking": (_is_above, _order),
-    "retrieval": (lambda task, row, answer: answer[0] != row.gold, _nearest_text),
-    "tagging": (_has_other_entities, _tags),
+    "ranking": (lambda task, row, answer: row.gold[1] == 0 and answer[0] >= answer[1], _order),
+    "retrieval": (
+        lambda task, row, answer: answer[0] != row.gold,
+        lambda task, row, answer: [*_texts(row)[:1], *_answers(row.gold, answer[0])],
+    ),
+    "tagging": (lambda task, row, answer: _entities(row.gold) != _entities(answer), _tags),
 }

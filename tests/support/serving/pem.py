@@ -5,7 +5,7 @@ from pathlib import Path
 
 import trustme
 
-from serving.middleware.security import SecuritySettings
+from serving.middleware.settings import SecuritySettings
 
 TOKEN, OTHER_TOKEN = "correct-horse-battery-staple", "0123456789abcdef"
 

@@ -37,7 +37,7 @@ class Process:
         settings = "".join(f", {name}={value!r}" for name, value in self._settings.items())
         ports = f"grpc_port={self.grpc_port}, rest_port={self.rest_port}"
         command = (
-            "from serving.middleware.limits import LimitSettings;"
+            "from serving.middleware.settings import LimitSettings;"
             " from serving.scheduling.admission import QueueSettings;"
             f" from serving.server import serve; serve({str(self._base)!r}, {ports}, poll_seconds=0.1{settings})"
         )

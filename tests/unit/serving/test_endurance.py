@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from serving.api import inference, json_tensors
-from serving.middleware.limits import LimitSettings
+from serving.middleware.settings import LimitSettings
 from serving.scheduling.admission import QueueSettings
 from tests.support.serving.running import predict_request, wait_for
 

@@ -36,7 +36,7 @@ def tell(command, words):
     for name, below in getattr(command, "commands", {}).items():
         tell(below, [*words, name])
 
-cli._widen_piped_help()
+cli._prepare_terminal()
 tell(get_command(cli.app), [])
 """
 

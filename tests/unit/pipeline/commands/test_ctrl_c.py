@@ -61,11 +61,11 @@ def pressed(error):
 
 def test_an_error_that_a_library_makes_of_ctrl_c_is_ctrl_c(monkeypatch, capsys, own_handler):
     """Beam's "RuntimeError: KeyboardInterrupt [while running ...]", also where a dead worker restarts the command."""
-    monkeypatch.setattr(beam_jobs, "_restart", lambda tell: pytest.fail("it restarts"))
+    monkeypatch.setattr(beam_jobs, "_restart", lambda: pytest.fail("it restarts"))
     monkeypatch.setattr(cli, "_SECONDS_TO_STOP", 3600.0)
 
     def command():
-        with beam_jobs.restart_if_a_worker_dies(print):
+        with beam_jobs.restart_if_a_worker_dies():
             pressed(RuntimeError("Channel closed prematurely"))
 
     assert ended(monkeypatch, command) == 130

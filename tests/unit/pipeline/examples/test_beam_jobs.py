@@ -25,29 +25,30 @@ def test_beam_runs_pip_only_where_it_is_installed(tmp_path, monkeypatch, has_pip
 @pytest.mark.parametrize(
     ("result", "said"),
     [
-        ({"job_id": lambda: "2026-11-22_1"}, ["documents: sent as job 2026-11-22_1"]),
-        ({"_job_id": "job-2"}, ["documents: sent as job job-2"]),
-        ({}, []),  # a local runner's
+        ({"job_id": lambda: "2026-11-22_1"}, "bert-tfx: documents: sent as job 2026-11-22_1\n"),
+        ({"_job_id": "job-2"}, "bert-tfx: documents: sent as job job-2\n"),
+        ({}, ""),  # a local runner's
     ],
 )
-def test_a_sent_job_is_told(monkeypatch, result, said):
-    sent, told = types.SimpleNamespace(**result, wait_until_finish=lambda: None), []
+def test_a_sent_job_is_told(monkeypatch, capsys, result, said):
+    sent = types.SimpleNamespace(**result, wait_until_finish=lambda: None)
     monkeypatch.setattr(beam_jobs.beam.Pipeline, "run", lambda self, **_: sent)
-    with beam_pipeline([], "documents", told.append):
+    with beam_pipeline([], "documents"):
         pass
-    assert told == said
+    assert capsys.readouterr().err == said
 
 
-def test_only_a_closed_channel_is_a_dead_worker(monkeypatch):
-    started, told = [], []
+def test_only_a_closed_channel_is_a_dead_worker(monkeypatch, capsys):
+    started = []
     # This process has children of other tests.
     monkeypatch.setattr(beam_jobs.psutil.Process, "children", lambda self, recursive: [])
     monkeypatch.setattr(os, "execv", lambda *command: started.append(command))
     monkeypatch.setenv("BERT_TFX_ATTEMPT", "2")
-    with restart_if_a_worker_dies(told.append):
+    with restart_if_a_worker_dies():
         raise RuntimeError("Channel closed prematurely.")
-    assert len(started) == 1 and told == ["a worker was killed (too little memory?): restarting, 2 of 2"]
-    with pytest.raises(RuntimeError, match="of its own"), restart_if_a_worker_dies(told.append):
+    said = "bert-tfx: a worker was killed (too little memory?): restarting, 2 of 2\n"
+    assert len(started) == 1 and capsys.readouterr().err == said
+    with pytest.raises(RuntimeError, match="of its own"), restart_if_a_worker_dies():
         raise RuntimeError("of its own")
     assert len(started) == 1
 
@@ -56,11 +57,11 @@ def test_only_a_closed_channel_is_a_dead_worker(monkeypatch):
 def test_a_command_that_reports_its_own_error_in_time_is_not_restarted(monkeypatch, ends):
     """A failing stage terminates its workers, too."""
     restarted = threading.Event()
-    monkeypatch.setattr(beam_jobs, "_restart", lambda tell: restarted.set())
+    monkeypatch.setattr(beam_jobs, "_restart", restarted.set)
     monkeypatch.setattr(beam_jobs, "SECONDS_TO_FAIL", 120.0 if ends else 0.01)
 
     error = types.SimpleNamespace(exc_value=RuntimeError("Worker subprocess exited with return code -9"))
-    with restart_if_a_worker_dies(print):
+    with restart_if_a_worker_dies():
         hook = threading.Thread(target=threading.excepthook, args=[error])
         hook.start()
         assert ends or restarted.wait(120)

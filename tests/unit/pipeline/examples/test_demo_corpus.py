@@ -3,13 +3,13 @@
 import pytest
 
 from pipeline.examples import demo_corpus
-from pipeline.examples.demo_corpus import _text_lines, docstrings, write_docstring_corpus
+from pipeline.examples.demo_corpus import _prose_lines, docstrings, write_docstring_corpus
 
 PROSE = "This function returns a new array of the given shape and type, filled with ones. " * 3
 
 
 def lines(docstring):
-    return list(_text_lines(docstring))
+    return list(_prose_lines(docstring))
 
 
 def test_sessions_tables_and_rules_are_left_out():

@@ -35,10 +35,10 @@ def files(output):
     return {str(path.relative_to(output)): path.read_bytes() for path in output.rglob("*") if path.is_file()}
 
 
-def make(corpus, output, bucket_bytes, tell=lambda line: None, *more):
-    settings = [f"corpus.bucket_bytes={bucket_bytes}", "corpus.eval_fraction=0.3", "examples.dupe_factor=1", *more]
+def make(corpus, output, bucket_bytes):
+    settings = [f"corpus.bucket_bytes={bucket_bytes}", "corpus.eval_fraction=0.3", "examples.dupe_factor=1"]
     job = with_settings(ExampleJob(), settings)
-    return generate([corpus], output, job, vocab_file=None, vocab_size=150, beam_args=[], tell=tell)
+    return generate([corpus], output, job, vocab_file=None, vocab_size=150, beam_args=[])
 
 
 def shards(names):
@@ -75,7 +75,11 @@ def test_a_rerun_with_other_buckets_leaves_only_its_own_shards(scheme, corpus, e
     assert store.names(output) == expected
 
 
-def test_stages_finished_by_a_killed_command_are_reused(corpus, expected, tmp_path, monkeypatch):
+def told(capsys):
+    return [line for line in capsys.readouterr().err.splitlines() if line.startswith("bert-tfx: ")]
+
+
+def test_stages_finished_by_a_killed_command_are_reused(corpus, expected, tmp_path, monkeypatch, capsys):
     written = []
 
     def killed(*args):
@@ -85,17 +89,18 @@ def test_stages_finished_by_a_killed_command_are_reused(corpus, expected, tmp_pa
         return spec(*args)
 
     spec = transforms.make_examples_shards
-    output, said = tmp_path / "out", []
+    output = tmp_path / "out"
     with monkeypatch.context() as during:
         during.setattr(transforms, "make_examples_shards", killed)
         with pytest.raises(BaseException):  # noqa: B017  # the runner may wrap it
-            make(corpus, str(output), 2000, said.append)
-    assert said == [f"finished stages are kept in {output}/work.part: the same command resumes from there"]
+            make(corpus, str(output), 2000)
+    kept = f"bert-tfx: finished stages are kept in {output}/work.part: the same command resumes from there"
+    assert told(capsys) == [kept]
     assert {p.name.partition("-")[0] for p in output.glob("work.part/*")} >= {"documents", "examples"}
     assert not list(output.glob("Split-*"))
-    said.clear()
-    figures = make(corpus, str(output), 2000, said.append)
-    assert said == [f"{stage}: finished by an earlier command" for stage in ("documents", "vocabulary")]
+    figures = make(corpus, str(output), 2000)
+    finished = [f"bert-tfx: {stage}: finished by an earlier command" for stage in ("documents", "vocabulary")]
+    assert told(capsys) == finished
     assert list(figures["seconds_by_stage"]) == ["examples"]
     assert files(output) == expected
 

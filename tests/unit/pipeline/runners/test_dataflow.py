@@ -52,7 +52,7 @@ def built(tmp_path, monkeypatch):
 
     def build(expand):
         template = tmp_path / "job.json"
-        with beam_pipeline([*ARGS, "--no_auth", f"--template_location={template}"], "documents", print) as pipeline:
+        with beam_pipeline([*ARGS, "--no_auth", f"--template_location={template}"], "documents") as pipeline:
             expand(pipeline)
         return json.loads(template.read_text()), uploaded
 
@@ -113,8 +113,8 @@ def test_a_worker_s_input_error_is_one_line(monkeypatch):
     said = "Traceback ...\nbert_keras.errors.InputError: a.txt: not UTF-8 [while running 'Read']\n"
     with (
         pytest.raises(InputError, match=r"^a\.txt: not UTF-8 \[while running 'Read'\]$"),
-        beam_pipeline([], "x", print),
+        beam_pipeline([], "x"),
     ):
         raise DataflowRuntimeException(said, None)
-    with pytest.raises(DataflowRuntimeException, match="quota"), beam_pipeline([], "x", print):
+    with pytest.raises(DataflowRuntimeException, match="quota"), beam_pipeline([], "x"):
         raise DataflowRuntimeException("quota", None)

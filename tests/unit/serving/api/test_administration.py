@@ -11,7 +11,8 @@ from tensorflow_serving.apis import model_management_pb2, model_service_pb2_grpc
 
 from serving.client import Client, ClientError
 from serving.errors import SettingsError
-from serving.middleware.security import SecuritySettings
+from serving.middleware.security import check_security
+from serving.middleware.settings import SecuritySettings
 from serving.server import Server
 from tests.support.serving.running import running
 
@@ -115,4 +116,5 @@ def test_a_change_is_logged_with_its_caller_and_content(
 
 def test_clients_are_no_administrators(folder: Path) -> None:
     with pytest.raises(SettingsError, match="users share a token"):
-        SecuritySettings(token_file=str(folder / "users"), admin_token_file=str(folder / "users")).check("::1")
+        users = str(folder / "users")
+        check_security(SecuritySettings(token_file=users, admin_token_file=users), "::1")

@@ -1,4 +1,4 @@
-"""Classify, Regress and MultiInference, with TensorFlow Serving's codes and messages."""
+"""Classify and Regress, with TensorFlow Serving's codes and messages."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -8,16 +8,16 @@ import grpc
 import httpx
 import pytest
 import tensorflow as tf
+from tensorflow_serving.apis.inference_pb2 import MultiInferenceRequest
 
 from serving.api.classify import CLASSIFY, REGRESS
 from serving.api.json_tensors import examples_input
-from serving.middleware.limits import LimitSettings
+from serving.middleware.settings import LimitSettings
 from serving.protos import (
     ClassificationRequest,
     Example,
     Input,
     ModelSpec,
-    MultiInferenceRequest,
     PredictionServiceStub,
     RegressionRequest,
 )
@@ -58,8 +58,6 @@ def save(path: Path) -> None:
             "not_text": signature(CLASSIFY, {"classes": latin}),
             "column": signature(REGRESS, {"outputs": lengths[:, tf.newaxis]}),
             "predict": signature(PREDICT, {"scores": scores}),
-            "elsewhere": signature(REGRESS, {"outputs": tf.cast(tf.strings.length(numbers), tf.float32)},
-                                   {"inputs": numbers}),
             "two_inputs": signature(CLASSIFY, {"scores": both}, {"inputs": serialized, "others": numbers}),
             "two_to_regress": signature(REGRESS, {"outputs": both}, {"inputs": serialized, "others": numbers}),
             "input_by_another_name": signature(CLASSIFY, {"scores": scores}, {"examples": serialized}),
@@ -129,13 +127,6 @@ def regressed(stub: PredictionServiceStub, signature: str, given: Input = TWO) -
     return stub.Regress(request, timeout=120)
 
 
-def asked(*tasks: tuple[str, str], name: str = "bert", given: Input = TWO) -> MultiInferenceRequest:
-    request = MultiInferenceRequest(input=given)
-    for signature, method in tasks:
-        request.tasks.add(model_spec=ModelSpec(name=name, signature_name=signature), method_name=method)
-    return request
-
-
 def refused(call: Callable[[], object]) -> tuple[str, str]:
     with pytest.raises(grpc.RpcError) as caught:
         call()
@@ -166,16 +157,6 @@ def test_regress(stub: PredictionServiceStub) -> None:
 def test_context_is_merged_into_every_example_and_can_be_overridden(stub: PredictionServiceStub) -> None:
     given = in_context(example(text_pair="1234", text="x"), example(text="abc"), example(text="", text_pair="e"))
     assert [[score for _, score in row] for row in rows(classified(stub, "scores", given).result)] == [[3, 4], [0, 1]]
-
-
-def test_multi_inference(stub: PredictionServiceStub) -> None:
-    answer = stub.MultiInference(asked(("scores", CLASSIFY), ("", REGRESS), ("column", REGRESS)), timeout=120)
-    first, second, third = answer.results
-    assert rows(first.classification_result) == [[("", 3), ("", 1)], [("", 0), ("", 2)]]
-    for result in (second, third):
-        assert [row.value for row in result.regression_result.regressions] == [3, 0]
-    assert [result.model_spec.signature_name for result in answer.results] == ["scores", "serving_default", "column"]
-    assert {(result.model_spec.name, result.model_spec.version.value) for result in answer.results} == {("bert", 6)}
 
 
 CLASSIFY_ERRORS = [
@@ -226,11 +207,7 @@ def test_errors_are_those_of_classifier_cc_and_regressor_cc(
     "given", [Input(), listed(), in_context(example(text="a"))], ids=["nothing", "no examples", "a context alone"]
 )
 def test_no_examples(stub: PredictionServiceStub, given: Input) -> None:
-    for call in (
-        lambda: classified(stub, "scores", given),
-        lambda: regressed(stub, "", given),
-        lambda: stub.MultiInference(asked(("scores", CLASSIFY), given=given), timeout=120),
-    ):
+    for call in (lambda: classified(stub, "scores", given), lambda: regressed(stub, "", given)):
         assert refused(call) == ("INVALID_ARGUMENT", "Input is empty.")
 
 
@@ -247,35 +224,8 @@ def test_examples_without_a_feature_are_the_graphs_error(stub: PredictionService
     assert code == "INVALID_ARGUMENT" and "text_pair" in details
 
 
-@pytest.mark.parametrize(
-    "request_, code, message",
-    [
-        (asked(("scores", CLASSIFY), ("scores", CLASSIFY)), "INVALID_ARGUMENT",
-         "Duplicate evaluation of signature: scores"),
-        (asked(("none", CLASSIFY)), "INVALID_ARGUMENT", "Requested signature not found in model graph: none"),
-        (asked(("scores", PREDICT)), "UNIMPLEMENTED", f"Unsupported signature method_name: {PREDICT}"),
-        (asked(("scores", REGRESS)), "INVALID_ARGUMENT",
-         f"Expected regression signature method_name to be {REGRESS}. Was: {CLASSIFY}"),
-        (asked(("scores", CLASSIFY), ("elsewhere", REGRESS)), "INVALID_ARGUMENT",
-         "Input tensor must be the same for all Signatures."),
-    ],
-)  # fmt: skip
-def test_multi_inference_errors_are_those_of_multi_inference_cc(
-    stub: PredictionServiceStub, request_: MultiInferenceRequest, code: str, message: str
-) -> None:
-    assert refused(lambda: stub.MultiInference(request_, timeout=120)) == (code, message)
-
-
-def test_multi_inference_needs_a_single_model(stub: PredictionServiceStub) -> None:
-    mixed = asked(("scores", CLASSIFY), ("", REGRESS))
-    mixed.tasks[1].model_spec.name = "other"
-    message = "All ModelSpecs in a MultiInferenceRequest must access the same model name."
-    assert refused(lambda: stub.MultiInference(mixed, timeout=120)) == ("INVALID_ARGUMENT", message)
-    mixed.tasks[1].model_spec.name = ""
-    message = "Found ModelSpec with an empty model name."
-    assert refused(lambda: stub.MultiInference(mixed, timeout=120)) == ("INVALID_ARGUMENT", message)
-    # Without any model.
-    assert refused(lambda: stub.MultiInference(asked(), timeout=120))[0] in ("NOT_FOUND", "INVALID_ARGUMENT")
+def test_multi_inference_is_not_served(stub: PredictionServiceStub) -> None:
+    assert refused(lambda: stub.MultiInference(MultiInferenceRequest(input=TWO), timeout=120))[0] == "UNIMPLEMENTED"
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,6 @@ from serving.protos import (
     GetModelStatusRequest,
     Input,
     ModelSpec,
-    MultiInferenceRequest,
     PredictRequest,
     RegressionRequest,
     types_pb2,
@@ -34,7 +33,6 @@ METHODS: dict[str, Any] = {
     f"{PREDICTION}Predict": PredictRequest,
     f"{PREDICTION}Classify": ClassificationRequest,
     f"{PREDICTION}Regress": RegressionRequest,
-    f"{PREDICTION}MultiInference": MultiInferenceRequest,
     f"{PREDICTION}GetModelMetadata": GetModelMetadataRequest,
     f"{MODEL}GetModelStatus": GetModelStatusRequest,
     "/grpc.health.v1.Health/Check": None,
@@ -78,7 +76,7 @@ def changed_messages(draw: Callable[..., Any]) -> tuple[str, bytes]:
     if kind is None or draw(st.integers(0, 3)) == 0:
         return method, draw(st.binary(max_size=60))
     request = kind()
-    spec = request.tasks.add().model_spec if kind is MultiInferenceRequest else request.model_spec
+    spec = request.model_spec
     spec.name, spec.version.value = draw(NAMES), draw(st.sampled_from([0, 1, -5, 2**62]))
     if hasattr(request, "input"):
         for text in draw(st.lists(st.binary(max_size=9), max_size=3)):

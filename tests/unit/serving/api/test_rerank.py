@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from serving.client import Client
-from serving.middleware.limits import LimitSettings
+from serving.middleware.settings import LimitSettings
 from serving.server import Server
 from tests.support.serving.running import running, wait_for
 

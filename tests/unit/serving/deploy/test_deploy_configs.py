@@ -1,6 +1,5 @@
 """TensorFlow Serving's configuration: each text proto parses as its message; sizes are derived from the versions."""
 
-import dataclasses
 import doctest
 import json
 import re
@@ -144,6 +143,6 @@ def test_memory_and_threads_are_derived(tmp_path, push):
 def test_derived_memory_covers_the_measurements(tmp_path, push, size, row, loaded, rows, peak):
     """Measured in docs/deploying.md, "Memory": two concurrent requests of `rows` texts of 512 tokens; at most twice."""
     version = read_version(1, push(tmp_path, 1, size=1))
-    version = dataclasses.replace(version, size=int(size * MIB), row_bytes=row * MIB)
+    version = version._replace(size=int(size * MIB), row_bytes=row * MIB)
     found = sizing.sizing_of(DeploySettings(cpus=2, max_batch_size=rows), [version])
     assert loaded < peak <= found.memory_mib < 1.25 * peak

@@ -14,7 +14,7 @@ import pytest
 from serving.client import Client
 from serving.errors import SettingsError
 from serving.middleware.connections import reserve_descriptors
-from serving.middleware.limits import LimitSettings
+from serving.middleware.settings import LimitSettings
 from serving.server import Server
 
 HALF_OPEN, HEAD_SECONDS, MOST_OF_ONE, MOST = 2000, 3.0, 400, 500

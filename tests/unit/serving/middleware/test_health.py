@@ -122,7 +122,7 @@ def test_reflection_lists_and_describes_the_services(served: Served) -> None:
         "grpc.health.v1.Health",
         "grpc.reflection.v1alpha.ServerReflection",
     }
-    assert b"MultiInference" in prediction.file_descriptor_response.file_descriptor_proto[0]
+    assert b"GetModelMetadata" in prediction.file_descriptor_response.file_descriptor_proto[0]
     assert b"GetModelStatus" in model.file_descriptor_response.file_descriptor_proto[0]
     assert nothing.error_response.error_code == grpc.StatusCode.NOT_FOUND.value[0]
     # Files that they import can be requested by name, as grpcurl does.

@@ -17,7 +17,7 @@ import grpc
 import pytest
 
 from serving.client import Client
-from serving.middleware.limits import LimitSettings
+from serving.middleware.settings import LimitSettings
 from serving.protos import PredictResponse
 from serving.scheduling.admission import QueueSettings
 from serving.server import Server

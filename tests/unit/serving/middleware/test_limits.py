@@ -15,7 +15,8 @@ from serving.api import json_tensors
 from serving.api.classify import serialized_examples
 from serving.client import Client, ClientError
 from serving.errors import ServingError
-from serving.middleware.limits import LimitSettings, check, check_tensors
+from serving.middleware.limits import check, check_tensors
+from serving.middleware.settings import LimitSettings
 from serving.protos import Input, TensorProto, types_pb2
 from tests.support.serving.running import running
 

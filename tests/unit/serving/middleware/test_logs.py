@@ -16,7 +16,8 @@ import pytest
 from serving.client import Client, ClientError
 from serving.errors import SettingsError
 from serving.middleware import rest_calls
-from serving.middleware.request_log import AccessLog, LogSettings, RequestRecord, failure
+from serving.middleware.request_log import AccessLog, RequestRecord, failure
+from serving.middleware.settings import LogSettings
 from serving.models.servable import GraphServable as Servable
 from serving.server import Server
 from tests.support.serving.running import running

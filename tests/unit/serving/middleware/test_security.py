@@ -17,7 +17,8 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from serving.client import Client, ClientError
 from serving.errors import SettingsError
 from serving.middleware import security
-from serving.middleware.security import SecuritySettings, Tokens, is_loopback
+from serving.middleware.security import Tokens, check_security, is_loopback
+from serving.middleware.settings import SecuritySettings
 from serving.server import Server
 from tests.support.serving.pem import OTHER_TOKEN, TOKEN, Files
 
@@ -209,13 +210,13 @@ def test_invalid_token_files_are_refused(tmp_path: Path, content: str | None, me
 )
 def test_other_addresses_than_loopback_need_tls_or_the_flag(host: str, loopback: bool) -> None:
     assert is_loopback(host) is loopback
-    SecuritySettings("certificate", "key").check(host)
-    SecuritySettings(allow_insecure=True).check(host)
+    check_security(SecuritySettings("certificate", "key"), host)
+    check_security(SecuritySettings(allow_insecure=True), host)
     if loopback:
-        SecuritySettings().check(host)
+        check_security(SecuritySettings(), host)
     else:
         with pytest.raises(SettingsError, match=r"^refused to listen on .* without TLS.*--allow-insecure"):
-            SecuritySettings().check(host)
+            check_security(SecuritySettings(), host)
 
 
 @pytest.mark.parametrize(
@@ -228,7 +229,7 @@ def test_other_addresses_than_loopback_need_tls_or_the_flag(host: str, loopback:
 )
 def test_incomplete_sets_of_files_are_refused(settings: SecuritySettings, message: str) -> None:
     with pytest.raises(SettingsError, match=message):
-        settings.check("127.0.0.1")
+        check_security(settings, "127.0.0.1")
 
 
 @pytest.mark.parametrize("wrong", ["missing", "no PEM", "another key"])

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from serving.middleware.limits import LimitSettings
-from serving.middleware.security import SecuritySettings
+from serving.middleware.settings import LimitSettings, SecuritySettings
 from serving.protos import PredictResponse
 from serving.scheduling.admission import QueueSettings
 from serving.server import Server

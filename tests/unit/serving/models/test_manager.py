@@ -17,7 +17,7 @@ from tensorflow_serving.apis import (
 )
 
 from serving.errors import ServingError
-from serving.middleware.security import SecuritySettings
+from serving.middleware.settings import SecuritySettings
 from serving.models.config import ModelConfig, VersionPolicy
 from serving.models.manager import ModelManager, Target
 from serving.models.store import ModelStore

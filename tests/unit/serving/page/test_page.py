@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from serving.middleware.security import SecuritySettings
+from serving.middleware.settings import SecuritySettings
 from serving.page import routes
 from serving.server import Server
 from tests.support.serving.running import running

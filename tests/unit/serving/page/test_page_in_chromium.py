@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Locator, Page, Request, Route, expect
 
-from serving.middleware.security import SecuritySettings
+from serving.middleware.settings import SecuritySettings
 from serving.server import Server
 from tests.support.serving.browsing import ATTACK, FOCUSED, LOW_CONTRAST, PAGE_SECONDS, pick, tab_to, type_into
 from tests.support.serving.running import wait_for

@@ -16,7 +16,7 @@ import pytest
 
 from serving.client import Client, ClientError
 from serving.errors import ServingError
-from serving.middleware.limits import LimitSettings
+from serving.middleware.settings import LimitSettings
 from serving.models.servable import GraphServable as Servable
 from serving.protos import Example, PredictionServiceStub, SignatureDef, types_pb2
 from serving.scheduling.admission import RequestContext
