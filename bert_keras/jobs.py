@@ -1,7 +1,5 @@
 """The arguments of `pretrain` and `finetune`: plain data, which JSON can hold."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import field

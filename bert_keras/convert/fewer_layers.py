@@ -6,8 +6,6 @@ text's; without training they are the encoder's vectors of tokens alone, less th
 vocabulary, H the width.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from collections.abc import Sequence

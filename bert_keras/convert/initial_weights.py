@@ -1,7 +1,5 @@
 """The initial model of a pre-training: the weights of a model folder, for a vocabulary that may have new tokens."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
@@ -151,7 +149,7 @@ def _replaced(directory: str, original: Tokenizer, tokenizer: Tokenizer) -> dict
 
 def read_teacher(
     directory: str, objective: str, student: BertConfig, max_seq_length: int, tokenizer: Tokenizer, source: str
-) -> MaskedLanguageModel:
+) -> "MaskedLanguageModel":
     """Read the teacher of a pre-training (`bert_keras.objectives.distillation.Taught`).
 
     Args:
@@ -197,8 +195,8 @@ def _rules(tokenizer: Tokenizer) -> tuple[Any, ...]:
 
 
 def _assign(
-    model: Model,
-    source: Model,
+    model: "Model",
+    source: "Model",
     source_untrained: Collection[Part],
     replaced: dict[int, list[int]],
     learned: dict[int, list[int] | None],

@@ -5,8 +5,6 @@ the published epsilon. Of its heads only `RobertaMaskedLM` is the same function;
 and an epsilon of 1e-5, whatever the encoder has.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import os
 from typing import TYPE_CHECKING, Any
@@ -240,7 +238,7 @@ def _their_tokenizer(tokenizer: Tokenizer | None, preset: KerasHubClass, models:
     return theirs({token: i for i, token in enumerate(tokens)}, merges)
 
 
-def _assign(hub: Any, model: Model, architecture: Architecture) -> tuple[Part, ...]:
+def _assign(hub: Any, model: "Model", architecture: Architecture) -> tuple[Part, ...]:
     """Assign our weights to a keras-hub model; return its parts that the model lacks."""
     from bert_keras.models.layers import initializer
 

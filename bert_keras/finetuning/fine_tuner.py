@@ -1,7 +1,5 @@
 """Trainings on the same rows from the same initial checkpoint, for a search and for restarts."""
 
-from __future__ import annotations
-
 import dataclasses
 import gc
 import itertools
@@ -66,7 +64,7 @@ class FineTuner:
     distillation: DistillationSettings = dataclasses.field(default_factory=DistillationSettings)
 
     @classmethod
-    def from_job(cls, job: FinetuneJob) -> FineTuner:
+    def from_job(cls, job: FinetuneJob) -> "FineTuner":
         """Read the rows and the initial checkpoint of a job.
 
         Raises:

@@ -1,7 +1,5 @@
 """Fine-tuning: from rows to a scored and exported model."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The initial checkpoint of a fine-tuning: the encoder and the tokenizer of a `ModelFolder`."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Prediction for features in memory. Shapes: N sequences, B sequences of a batch, T tokens."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -4,8 +4,6 @@ Fine-tuning on small sets is unstable; the paper selects the best of several mod
 The selected model's score on the same rows is optimistic; mean and deviation are not.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from typing import Any

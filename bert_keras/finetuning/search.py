@@ -1,7 +1,5 @@
 """Search over a grid of trainings: the best has the highest first score of the task on the held-out rows."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import math

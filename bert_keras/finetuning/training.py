@@ -1,7 +1,5 @@
 """Fine-tuning as functions: from rows to a trained model, and from a model and rows to answers."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import tempfile

@@ -24,8 +24,6 @@ Signatures (B rows):
                           their vectors by `embed`, float[B, 2, H]
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from collections.abc import Mapping, Sequence

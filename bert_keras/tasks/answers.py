@@ -1,7 +1,5 @@
 """The string format of a served task model's answers."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -3,8 +3,6 @@
 The type `multi_label` has any number of labels, each with a probability of its own, the sigmoid of its logit.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

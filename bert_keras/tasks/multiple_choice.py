@@ -3,8 +3,6 @@
 Shapes: N rows, C choices, T tokens.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -18,8 +18,6 @@ the served model's input; and, if the file names the source of a row, `source` b
     retrieval        the same                                    the text_pair; None without one
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -61,7 +59,7 @@ class TaskRow:
         return features
 
     @classmethod
-    def from_features(cls, features: Mapping[str, list[bytes]]) -> TaskRow:
+    def from_features(cls, features: Mapping[str, list[bytes]]) -> "TaskRow":
         """Inverse of `to_features`."""
         inputs: dict[str, Input] = {}
         for name, values in features.items():

@@ -1,7 +1,5 @@
 """Settings of tasks, of their fine-tuning, and the specification of a task's examples."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os
@@ -83,7 +81,7 @@ class TaskSettings:
         return {**between, "head": self.head or "tanh"}
 
     @classmethod
-    def load(cls, directory: str) -> TaskSettings:
+    def load(cls, directory: str) -> "TaskSettings":
         """Read `DIRECTORY/task_settings.json`.
 
         Raises:
@@ -229,7 +227,7 @@ class TaskSpec:
         return json.dumps(fields, indent=2, sort_keys=True) + "\n"
 
     @classmethod
-    def load(cls, directory: str) -> TaskSpec:
+    def load(cls, directory: str) -> "TaskSpec":
         """Read `DIRECTORY/task_spec.json`."""
         fields = json.loads(epath.Path(f"{directory}/{TASK_SPEC_FILE}").read_text())
         task = dataclasses.replace(task_of(fields["task"]), labels=tuple(fields["labels"]))

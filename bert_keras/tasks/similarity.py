@@ -12,8 +12,6 @@ j goes over the whole batch, on several devices over all of them. Unlike SimCSE'
 Shapes: N rows, B rows of a batch, C texts of a row, T tokens, H hidden.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """The table of tasks: task type, files, labels and scores (paper, sections 4 and 5.3)."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from typing import Literal

@@ -1,7 +1,5 @@
 """The task types: model, objective, features and answers of each."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 from typing import Any

@@ -4,8 +4,6 @@
 of a finished run without the optimizer's state, two thirds of it.
 """
 
-from __future__ import annotations
-
 import os
 import zipfile
 import zlib
@@ -47,7 +45,7 @@ class Checkpoints:
     checkpoints kept. InputError: TensorFlow, which exports the trained model, could not read files in the folder.
     """
 
-    def __init__(self, steps: TrainSteps, directory: str, max_to_keep: int, worker: int = 0):
+    def __init__(self, steps: "TrainSteps", directory: str, max_to_keep: int, worker: int = 0):
         check_no_pattern(directory, "train in another folder")
         self._steps, self._directory, self._worker = steps, os.path.join(directory, _FOLDER), worker
         self._max_to_keep = max_to_keep

@@ -4,8 +4,6 @@ Keras' `fit` is not used: on TensorFlow it fails under strategies with several s
 exactly, and normalises and clips per replica (docs/decisions/0002-own-training-loop.md).
 """
 
-from __future__ import annotations
-
 import io
 import itertools
 import math

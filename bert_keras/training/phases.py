@@ -7,8 +7,6 @@ A batch ramp from 64 to 256 over 3,000 of 900,000 steps, then 100,000 steps at a
     examples       first    first       first            second
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
@@ -75,7 +73,7 @@ class ExampleSet:
     mixture: Sequence[Source] = ()
 
     @classmethod
-    def load(cls, directory: str, dynamic_masking: DynamicMasking | None = None) -> ExampleSet:
+    def load(cls, directory: str, dynamic_masking: DynamicMasking | None = None) -> "ExampleSet":
         """Read the examples of an artifact.
 
         Raises:

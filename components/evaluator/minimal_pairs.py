@@ -15,8 +15,6 @@ all pairs, by phenomenon (linguistics_term) and by paradigm (UID):
 The Evaluator writes them to `minimal_pairs.json`, with `min_accuracy`, the threshold of `gate.min_minimal_pairs`.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import math
@@ -103,7 +101,7 @@ def write_pairs(pairs: Iterable[MinimalPair], directory: str) -> str:
 
 
 def score_pairs(
-    folder: str, pairs: Sequence[MinimalPair], scoring: Scoring = "pll", cased: bool | None = None
+    folder: str, pairs: Sequence[MinimalPair], scoring: "Scoring" = "pll", cased: bool | None = None
 ) -> list[tuple[float, float]]:
     """The log-likelihoods of the good and of the bad sentence of each pair, in nats.
 

@@ -5,8 +5,6 @@ refuses. RTE, WNLI and STS-B have MNLI's columns of texts, SQuAD 1.1 is read as 
 refused rows count as well. Rows that cannot be read at all are counted, said and recorded.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import itertools

@@ -1,7 +1,5 @@
 """Settings for reading and splitting a task's files."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """Selects rows to hold out, and samples of rows."""
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import json

@@ -1,7 +1,5 @@
 """Beam transforms that count words in document shards and learn a vocabulary (no TFX here)."""
 
-from __future__ import annotations
-
 import glob
 import posixpath
 from collections import Counter

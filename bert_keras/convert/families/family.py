@@ -1,7 +1,5 @@
 """Names and rules of a family of encoders in the files of other programs."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -22,7 +20,7 @@ def check_plain(config: BertConfig, whose: str) -> None:
 
 
 def plain_fields(
-    family: Family, config: BertConfig, width: int, activation: str, tokenizer: Tokenizer | None
+    family: "Family", config: BertConfig, width: int, activation: str, tokenizer: Tokenizer | None
 ) -> dict[str, Any]:
     """The fields of `config.json` for an encoder without variations."""
     check_plain(config, f"Hugging Face's {family.title}")
@@ -113,7 +111,7 @@ class Family:
     fields_here: Callable[[dict[str, Any]], dict[str, Any]] = dict
     # The inverse, from the family, the encoder, the embeddings' width, the name of its activation there and the
     # tokenizer; InputError if the family has no such encoder.
-    fields_there: Callable[[Family, BertConfig, int, str, Tokenizer | None], dict[str, Any]] = plain_fields
+    fields_there: "Callable[[Family, BertConfig, int, str, Tokenizer | None], dict[str, Any]]" = plain_fields
     # The tensors of a file of Hugging Face's, one for each weight.
     tensors_here: Callable[[Iterable[StoredTensor]], Iterable[StoredTensor]] = iter
     tensors_there: Callable[[dict[str, np.ndarray]], dict[str, np.ndarray]] = dict  # the inverse

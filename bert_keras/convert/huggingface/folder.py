@@ -6,8 +6,6 @@ Generator and discriminator of an ELECTRA are two folders; the generator's may l
 `generator/`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import os
@@ -138,7 +136,7 @@ def _generator_fields(directory: str, discriminator: Architecture) -> dict[str, 
     return generator_fields(generator.architecture, discriminator, f"{path}: is not the generator of {directory}")
 
 
-def _read_generator(directory: str, discriminator: Model) -> ElectraGenerator:
+def _read_generator(directory: str, discriminator: "Model") -> "ElectraGenerator":
     folder = os.path.join(directory, GENERATOR_FOLDER)
     generator: Any = read_huggingface(folder).model
     ours, theirs = (backbone_of(network).embeddings.get_weights() for network in (generator, discriminator))

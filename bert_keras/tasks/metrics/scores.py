@@ -4,8 +4,6 @@ SQuAD's are percentages, as its evaluators print them; GLUE's, SWAG's and the en
 scipy and seqeval return them (conlleval prints percentages).
 """
 
-from __future__ import annotations
-
 import functools
 import importlib
 import itertools

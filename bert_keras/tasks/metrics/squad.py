@@ -6,8 +6,6 @@ section 5, and the official script. Of languages without blanks between words, M
 5) makes each letter a word.
 """
 
-from __future__ import annotations
-
 import re
 import string
 import unicodedata

@@ -6,8 +6,6 @@ An answer is the context from the first character of its first token to the last
 Shapes: T tokens, W windows of one row, N windows of all rows.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 from collections.abc import Iterable, Mapping, Sequence

@@ -9,8 +9,6 @@ For RoBERTa two </s> separate question and context, and the answer's tokens are 
 Shapes: R rows, N windows, T tokens, P tokens of a row's context.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from collections.abc import Sequence

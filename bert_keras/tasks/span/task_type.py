@@ -3,8 +3,6 @@
 Shapes: B batch, T tokens.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

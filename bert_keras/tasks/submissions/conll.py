@@ -1,7 +1,5 @@
 """Tag files in conlleval's format: a word and its tags per line, a blank line after each sentence."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from typing import TextIO

@@ -15,8 +15,6 @@
 Writes are atomic. All files are UTF-8, on a local file system (no gs://).
 """
 
-from __future__ import annotations
-
 import csv
 import json
 import math

@@ -1,7 +1,5 @@
 """SQuAD's prediction files, in the format of google-research/bert's run_squad.py: JSON objects by question id."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

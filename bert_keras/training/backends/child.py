@@ -3,8 +3,6 @@
 The child leaves the training's checkpoints. The parent then finds the training finished, and exports its weights.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

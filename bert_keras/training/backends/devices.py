@@ -5,8 +5,6 @@ step (`on_tensorflow.steps` has the formulas), so a training that was begun on o
 (docs/decisions/0052-one-loop-two-backends.md).
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """The choice between the backends of a training."""
 
-from __future__ import annotations
-
 import keras
 
 from bert_keras.errors import InputError

@@ -1,7 +1,5 @@
 """Readers of a task's official files, one module per format, with an example at the top of each module."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from collections.abc import Iterator

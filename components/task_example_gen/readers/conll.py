@@ -20,8 +20,6 @@ A text is its words joined by blanks, and splits into the same words: Unicode wh
 tags.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from typing import BinaryIO, NamedTuple
@@ -41,7 +39,7 @@ class _Line(NamedTuple):
     where: str
     columns: list[str]
 
-    def without_first(self) -> _Line:
+    def without_first(self) -> "_Line":
         return self._replace(columns=self.columns[1:])
 
 

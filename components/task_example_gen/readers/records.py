@@ -1,7 +1,5 @@
 """Rows read from task files, and handling of malformed rows."""
 
-from __future__ import annotations
-
 import csv
 import dataclasses
 import io

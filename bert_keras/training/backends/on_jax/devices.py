@@ -1,7 +1,5 @@
 """The devices of a training on JAX: a mesh of one axis, over one process or several."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import glob

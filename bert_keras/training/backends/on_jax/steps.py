@@ -9,8 +9,6 @@ Legend: state, a dict of arrays, equal on all devices: `trained`, `fixed` (weigh
 optimizer's), `step` int32 and `finite` bool, false after a step that was not.
 """
 
-from __future__ import annotations
-
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator

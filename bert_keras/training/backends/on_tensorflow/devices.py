@@ -1,7 +1,5 @@
 """The devices of a training on TensorFlow: its distribution strategies."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 from collections import Counter

@@ -6,8 +6,6 @@ w, n: the weights of a batch's predictions and their negative log-likelihoods; r
     gradient = sum_r d loss / d variables     scaled down to a global norm of at most `clip_norm`
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from typing import Any
 
