@@ -66,10 +66,7 @@ def generator_fields(
 
 
 def architecture_of(model: "Model", family: str | None = None) -> Architecture:
-    """The architecture of a model; an encoder alone has the family `family`, by default BERT.
-
-    InputError: the model's class is of another family than `family`.
-    """
+    """The architecture of a model, an encoder alone of `family` (BERT); InputError if its class is of another one."""
     from bert_keras.models.electra import ElectraDiscriminator, ElectraGenerator
     from bert_keras.models.pretraining_heads import BertForPreTraining
     from bert_keras.models.roberta import RobertaForMaskedLM
@@ -116,9 +113,8 @@ def backbone_of(model: "Model") -> "BertBackbone":
 def new_model(architecture: Architecture, parts: Collection[Part]) -> "Model":
     """Create a built model with random weights and the heads in `parts`.
 
-    A BERT always has a pooler, and both heads or none, an ALBERT a pooler but with the masked-LM head alone; other
-    encoders have a pooler only without a head. The missing
-    generator of an `ElectraDiscriminator`, and discriminator of an `ElectraGenerator`, get the width of the other.
+    A BERT always has a pooler, and both heads or none; an ALBERT a pooler but with the masked-LM head alone; other
+    encoders have a pooler only without a head. The network that an ELECTRA lacks gets the width of the other.
     """
     from bert_keras.models.backbone import BertBackbone
     from bert_keras.models.electra import ElectraConfig, ElectraDiscriminator, ElectraGenerator

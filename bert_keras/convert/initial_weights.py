@@ -49,9 +49,8 @@ class InitialWeights:
 def initial_folder(directory: str, cased: bool | None = None) -> tuple[ModelFolder, Tokenizer]:
     """Read a folder that pre-training can start from, without its weights, and its tokenizer.
 
-    `directory`: a folder that `bert_keras.convert.formats.read_folder` reads. `cased`: whether the vocabulary keeps
-    case; None: the folder says it. InputError: a file of the weights is damaged, the weights are an ELECTRA's
-    generator, there is no vocabulary or one that the family does not have, or its case is unknown.
+    Arguments as of `read_folder`. InputError: it cannot be read, is an ELECTRA's generator, has no vocabulary or one
+    that the family does not have, or its case is unknown.
     """
     folder = read_folder(directory, cased).without_task()
     if folder.is_generator:
@@ -125,12 +124,8 @@ def initialize(model: keras.Model, directory: str, cased: bool | None, tokenizer
 
 def _replaced(directory: str, original: Tokenizer, tokenizer: Tokenizer) -> dict[int, list[int]]:
     """The old tokens that each new token replaces; none but for word pieces, which words can be added to."""
-    both = original, tokenizer
-    if (
-        isinstance(original, BertTokenizer)
-        and isinstance(tokenizer, BertTokenizer)
-        and len({t.format for t in both}) == 1
-    ):
+    same_format = original.format == tokenizer.format
+    if same_format and isinstance(original, BertTokenizer) and isinstance(tokenizer, BertTokenizer):
         theirs = tokenizer.normalization.fields
         for name, value in original.normalization.fields.items():
             if value != theirs[name]:

@@ -175,10 +175,7 @@ class ModelFolder:
     def inputs(self, texts: Sequence[str], text_pairs: Sequence[str] | None = None) -> dict[str, np.ndarray]:
         """The inputs of `model.predict` for N texts or pairs of texts, int32 [N, T], T of the longest.
 
-        Texts beyond the length that the model reads lose their end.
-
-        Raises:
-            InputError: the folder has no vocabulary.
+        Texts beyond the length that the model reads lose their end. InputError: the folder has no vocabulary.
         """
         from bert_keras.tasks.sequences import TokenRuns, pair_sequences, single_sequences
 

@@ -109,10 +109,7 @@ class ExampleLayout:
         return cls("mlm_nsp", max_seq_length, max_predictions_per_seq, 1, "static")
 
     def features(self, *, masked: bool) -> dict[str, Feature]:
-        """The features by name.
-
-        `masked`: whether the examples are stored masked; with dynamic masking only the `eval` split is.
-        """
+        """The features by name; `masked`: as stored masked; with dynamic masking only the `eval` split is."""
         T, P, S = self.max_seq_length, self.max_predictions_per_seq, self.max_sequences
         features = {
             "input_ids": Feature(T, "ids"),
@@ -209,10 +206,7 @@ class Shard(NamedTuple):
 
 
 def read_shards(directory: str, split: str) -> list[Shard]:
-    """The shards of a split, with full paths; checks that the files exist and have the recorded sizes.
-
-    InputError: the figures are missing or differ from the files; names the first such file.
-    """
+    """The shards of a split, with full paths; InputError for the first file without its recorded size."""
     path = epath.Path(f"{directory}/{SHARDS_FILE}")
     if not path.exists():
         raise InputError(f"{directory} has no {SHARDS_FILE}: make the examples again with this version")

@@ -67,9 +67,8 @@ class FineTuner:
     def from_job(cls, job: FinetuneJob) -> "FineTuner":
         """Read the rows and the initial checkpoint of a job.
 
-        Raises:
-            InputError: the rows are of another task, a model cannot be read, or rows without labels have no teacher.
-            StageError: more than `job.max_unknown_fraction` of the texts' tokens are unknown to the vocabulary.
+        InputError: the rows are of another task, a model cannot be read, or rows without labels have no teacher.
+        StageError: more than `job.max_unknown_fraction` of the texts' tokens are unknown to the vocabulary.
         """
         spec = read_spec(job)
         init = _init_checkpoint(job, spec.task)
@@ -116,10 +115,8 @@ class FineTuner:
         return score(self.task, [row.gold for row in rows], trained.answers(rows, batch_size))
 
     def held_out_scores(self, config: FineTuningConfig) -> dict[str, float]:
-        """The scores of a training, which runs unless they are known; nan if it diverges.
-
-        The scores stay in its folder, even if the model is removed.
-        """
+        """The scores of a training, which runs unless they are known; nan if it diverges."""
+        # They stay in its folder, even if the model is removed.
         path = os.path.join(self.folder(config), f"{self.scoring}-{HELD_OUT_SCORES_FILE}")
         if epath.Path(path).exists():
             scores = json.loads(epath.Path(path).read_text())
@@ -138,11 +135,7 @@ class FineTuner:
 
 
 def read_spec(job: FinetuneJob) -> TaskSpec:
-    """Read the spec of a job's rows.
-
-    Raises:
-        InputError: the rows are of another task.
-    """
+    """Read the spec of a job's rows; InputError if they are of another task."""
     spec = TaskSpec.load(job.rows)
     if spec.task.name != task_of(job.task).name:
         raise InputError(f"{job.rows} has the rows of {spec.task.name}, not of {job.task}: make them again")

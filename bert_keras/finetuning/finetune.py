@@ -40,11 +40,8 @@ def finetune(job: FinetuneJob) -> None:
 
     `job.logs_dir` gets the scores (`SCORES_FILE`) and official prediction files of every split but the training rows,
     the scores of all seeds (`RESTARTS_FILE`), those of a search (`SEARCH_FILE`), and the log, which has the scores of
-    `eval`. Of several workers the first one writes.
-
-    Raises:
-        InputError: rows, settings and initial checkpoint do not fit each other, or a search has several workers.
-        StageError: no training of the search ended with a score.
+    `eval`. Of several workers the first one writes. InputError: rows, settings and initial checkpoint do not fit each
+    other, or a search has several workers. StageError: no training of the search ended with a score.
     """
     reports: dict[str, Any] = {}
     if job.search.enabled:

@@ -42,10 +42,7 @@ def train_restarts(
     """Train all seeds and select; return None on all workers but the first.
 
     A killed run resumes at its seed; finished trainings come from their checkpoints. A seed that diverges is reported
-    and left out.
-
-    Raises:
-        Diverged: all seeds did.
+    and left out; Diverged if all do.
     """
     metric = tuner.task.metrics[0]
     scores: dict[int, dict[str, float]] = {}

@@ -24,8 +24,6 @@ from bert_keras.models.relative_positions import RelativePositions, rotary_table
 
 # Each layer draws its initial weights and dropout masks from its own range of seeds.
 SEEDS_PER_LAYER = 16
-
-
 # Functions of the pooler, the layer before the output layer of a head (`TaskSettings.head`); None: the encoder's
 # activation, then a layer normalisation, as in ModernBERT, whose layer has no bias if the encoder has none.
 HEADS: dict[str, Callable | None] = {

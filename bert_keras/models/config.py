@@ -125,8 +125,8 @@ class BertConfig:
                 f"model.num_attention_heads, {self.num_attention_heads}"
             )
         for name, kind in _CHOICES.items():
-            if getattr(self, name) not in (allowed := typing.get_args(kind)):
-                raise ValueError(f"model.{name} is {getattr(self, name)!r}; it must be {' or '.join(allowed)}")
+            allowed = typing.get_args(kind)
+            check_settings("model", self, " or ".join(allowed), allowed.__contains__, name)
         if self.relative_attention != "none":
             buckets, longest = self.relative_buckets, self.max_relative_distance
             if buckets < 4 or buckets % 4 or longest < buckets // 2 + 2:
@@ -195,11 +195,7 @@ class BertConfig:
 
     @classmethod
     def from_json(cls, text: str) -> "BertConfig":
-        """Read `bert_config.json`; missing fields have their defaults, unknown fields are ignored.
-
-        Raises:
-            ValueError: not a JSON object, an unknown activation, or an invalid value.
-        """
+        """Read `bert_config.json`; missing fields have defaults, unknown ones are ignored; ValueError if invalid."""
         return cls.from_fields(json.loads(text), {name: act for act, name in _ORIGINAL_ACTIVATIONS.items()})
 
     @classmethod

@@ -58,11 +58,7 @@ def text_sequences(
 
 
 def has_golds(rows: Sequence[TaskRow]) -> bool:
-    """Whether all rows have golds.
-
-    Raises:
-        InputError: only some rows have one; names the first without.
-    """
+    """Whether all rows have golds; InputError if only some do."""
     missing = [row for row in rows if row.gold is None]
     if missing and len(missing) < len(rows):
         raise InputError(

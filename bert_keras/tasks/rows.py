@@ -89,9 +89,7 @@ class TaskFeatures:
 def write_rows(directory: str, task: Task, splits: Mapping[str, Sequence[TaskRow]]) -> None:
     """Write rows as a `FinetuneJob` reads them: `Split-NAME/examples-00000-of-00001.tfrecord` and `task_spec.json`.
 
-    Args:
-        task: with its labels.
-        splits: `train` and `eval`, whose golds are known, and any others, by name.
+    `splits`: `train` and `eval`, whose golds are known, and any others, by name.
     """
     root = epath.Path(directory)
     for split, rows in splits.items():

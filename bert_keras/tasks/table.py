@@ -110,11 +110,7 @@ TASKS: dict[str, Task] = {
 
 
 def task_of(name: str) -> Task:
-    """Look up a task by name, with or without hyphens: `sst-2` or `sst2`.
-
-    Raises:
-        InputError: no such task; names the known ones.
-    """
+    """Look up a task by name, with or without hyphens: `sst-2` or `sst2`; InputError names the known ones."""
     for task in TASKS.values():
         if task.name.replace("-", "") == name.replace("-", ""):
             return task

@@ -38,10 +38,7 @@ class TaskType:
     def create_model(
         self, config: BertConfig, task: Task, settings: TaskSettings, seed: int, embedding_size: int | None = None
     ) -> keras.Model:
-        """Create a model with random weights, not built; its encoder is the attribute `backbone`.
-
-        `embedding_size` is the width of the embeddings; None: the encoder's.
-        """
+        """Create a model with random weights, not built; its encoder is the attribute `backbone`."""
         arguments: dict[str, Any] = {"pooling": settings.pooling} if task.contrastive else settings.on_encoder
         if task.contrastive and (rate := settings.dropout):
             config = dataclasses.replace(config, hidden_dropout_prob=rate, attention_probs_dropout_prob=rate)

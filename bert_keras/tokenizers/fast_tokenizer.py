@@ -48,9 +48,7 @@ def fast_tokenizer(tokenizer: Tokenizer) -> "tokenizers.Tokenizer":
 
 
 def write_fast_tokenizer(directory: str, tokenizer: Tokenizer) -> dict[str, Any]:
-    """Write `tokenizer.json`, with special tokens found in texts, as `transformers` has it; return fields of
-    `tokenizer_config.json`.
-    """
+    """Write `tokenizer.json` as `transformers` does; return fields of `tokenizer_config.json`."""
     from tokenizers import AddedToken
 
     fast = fast_tokenizer(tokenizer)

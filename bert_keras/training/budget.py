@@ -57,11 +57,7 @@ class Costs(NamedTuple):
 
 
 class Budget:
-    """The budget of one run.
-
-    `directory`: the run's folder, common to all workers. `training`, `second`: its settings, whose numbers of steps are
-    taken as shares.
-    """
+    """The budget of one run, in `directory`, common to all workers; the settings' numbers of steps are shares."""
 
     def __init__(
         self,
@@ -75,9 +71,8 @@ class Budget:
         self._training, self._second, self._examples, self._devices = training, second, examples, devices
         self._limit, self._unit = training.budget_limit or (0.0, "")
         self._account: dict[str, Any] = {}
-        read, workers = time.process_time if self._unit == "core-seconds" else time.monotonic, 1
-        if self._unit == "core-seconds":
-            workers = devices.workers
+        of_cores = self._unit == "core-seconds"
+        read, workers = (time.process_time, devices.workers) if of_cores else (time.monotonic, 1)
         started = read()
         self._clock = lambda: workers * (read() - started)
 

@@ -51,10 +51,7 @@ class Checkpoints:
         self._max_to_keep = max_to_keep
 
     def restore_newest(self) -> None:
-        """Restore the newest intact checkpoint, if any, and report damaged ones.
-
-        StageError: all checkpoints are damaged.
-        """
+        """Restore the newest intact checkpoint, if any, and report damaged ones; StageError if all are."""
         paths, finished = self._paths(), epath.Path(self._directory) / _FINISHED
         paths += [finished] * finished.exists()
         for path in reversed(paths):
@@ -71,10 +68,7 @@ class Checkpoints:
             )
 
     def save(self, step: int) -> None:
-        """Write the checkpoint of `step`, then delete the oldest ones; on all workers but the first do nothing.
-
-        StageError: it could not be written; earlier checkpoints are unchanged.
-        """
+        """Write the checkpoint of `step`, then delete the oldest ones; on all workers but the first do nothing."""
         if self._worker:
             return
         before = self._paths()
@@ -92,8 +86,7 @@ class Checkpoints:
     def finish(self) -> None:
         """Replace the checkpoints by one without the optimizer's state.
 
-        It is complete before the others are deleted; killed in between, the next call deletes them. StageError: it
-        could not be written, or they could not be deleted.
+        It is complete before the others are deleted; killed in between, the next call deletes them.
         """
         paths = self._paths()
         if self._worker or not paths:
@@ -147,10 +140,7 @@ def _variables(model: keras.Model, optimizer: keras.optimizers.Optimizer | None)
 def assign_arrays(
     model: keras.Model, optimizer: keras.optimizers.Optimizer | None, arrays: dict[str, np.ndarray]
 ) -> int:
-    """Assign arrays of `arrays_of`, with or without the optimizer's; return the step.
-
-    ValueError: the names, their order or a shape differ; nothing is assigned.
-    """
+    """Assign arrays of `arrays_of`, with or without the optimizer's; return the step. ValueError: they do not fit."""
     has_slots = any(name.startswith("optimizer/") for name in arrays)
     variables = _variables(model, optimizer if has_slots else None)
     wanted = [("step", ()), *((name, tuple(v.shape)) for name, v in variables.items())]

@@ -52,10 +52,7 @@ LearnedRows = Sequence[Sequence[int] | None]
 
 
 def row_multiplier(variable: keras.Variable, rows: Sequence[int] | None) -> float | np.ndarray:
-    """The factor of the learning rate for the rows of a variable: 1 for `rows`, else 0.
-
-    Returns a number, or float32 [rows, 1, ...] with as many axes as the variable.
-    """
+    """The factor of the learning rate for the rows of a variable, a number or float32 [rows, 1, ...]: 1 for `rows`."""
     if not rows:
         return float(rows is None)
     factors = np.zeros((variable.shape[0], *[1] * (len(variable.shape) - 1)), "float32")
@@ -251,10 +248,7 @@ OPTIMIZERS = {"bert_adam": BertAdam, "adamw": AdamW, "lamb": LAMB, "muon": Muon}
 
 
 def create_optimizer(config: TrainingConfig, num_layers: int, learned_rows: LearnedRows | None = None) -> DecoupledAdam:
-    """The optimizer of a training run, for a model with `num_layers` encoder layers.
-
-    `learned_rows`: what `config.freeze_initial` does not freeze.
-    """
+    """The optimizer of a training run; `learned_rows`: what `config.freeze_initial` does not freeze."""
     return OPTIMIZERS[config.optimizer](
         create_schedule(config),
         weight_decay_rate=config.weight_decay,

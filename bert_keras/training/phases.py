@@ -47,10 +47,7 @@ class Examples(Protocol):
     def train_batches(
         self, *, batch_size: int, first_example: int, seed: int, worker: int = 0, num_workers: int = 1
     ) -> Iterator[Arrays]:
-        """Endless shuffled batches from an example on, each a dict of [batch_size / num_workers, ...].
-
-        Args: as in `bert_keras.data.tfrecord_batches.train_batches`.
-        """
+        """Endless shuffled batches from an example on (`bert_keras.data.tfrecord_batches.train_batches`)."""
 
     def eval_batches(self, batch_size: int) -> Iterator[Arrays]:
         """The held-out rows once, in order."""
@@ -74,11 +71,7 @@ class ExampleSet:
 
     @classmethod
     def load(cls, directory: str, dynamic_masking: DynamicMasking | None = None) -> "ExampleSet":
-        """Read the examples of an artifact.
-
-        Raises:
-            ValueError: see `bert_keras.data.example_format.ExampleSpec.load`, `read_shards`.
-        """
+        """Read the examples of an artifact; errors as of `ExampleSpec.load` and `read_shards`."""
         spec = ExampleSpec.load(directory)
         return cls(spec, read_shards(directory, "train"), read_shards(directory, "eval"), dynamic_masking)
 
@@ -159,13 +152,7 @@ class PhaseCost(NamedTuple):
 
 
 def phases_of(config: TrainingConfig, second: SecondPhase, examples: Sequence[Examples]) -> list[Phase]:
-    """The phases of a run, in order; each has at least one step.
-
-    Args:
-        config: settings of the run, which has `num_train_steps` steps.
-        second: its last steps; none if its `num_train_steps` is 0.
-        examples: examples of the first phase and, if there is one, of the second.
-    """
+    """The phases of a run, in order; each has at least one step. `examples`: of the first phase and of any second."""
     end = config.num_train_steps - second.num_train_steps
     sizes, size = [config.train_batch_size], config.train_batch_size
     while config.batch_ramp_steps and size > config.batch_ramp_from:

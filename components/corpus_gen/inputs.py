@@ -50,10 +50,7 @@ class InputFile:
 
 @dataclasses.dataclass(frozen=True)
 class InputList:
-    """Input files as a run records them: a file that lists them, and the hash of their names and contents.
-
-    The list for a large corpus exceeds ML Metadata's limit for a property (16 MB on MySQL).
-    """
+    """Input files as a run records them: a file that lists them, and the hash of their names and contents."""
 
     path: str = ""
     fingerprint: str = ""

@@ -153,11 +153,9 @@ def missed(written: Mapping[str, Any]) -> bool:
 
 
 def _figures(points: Mapping[str, Sequence[float]]) -> dict[str, Any]:
-    """Figures of pairs by paradigm.
-
-    Pairs of a paradigm are alike, so of several paradigms these are the sampling unit: the interval is that of the
-    number of independent pairs with the same standard error (Korn and Graubard 1998). Of one it is of its pairs.
-    """
+    """Figures of pairs by paradigm."""
+    # Pairs of a paradigm are alike, so of several paradigms these are the sampling unit: the interval is that of the
+    # number of independent pairs with the same standard error (Korn and Graubard 1998). Of one it is of its pairs.
     sums = np.array([(math.fsum(of_paradigm), len(of_paradigm)) for of_paradigm in points.values()])
     accuracy, error = ratio_of_groups(*sums.T)
     pairs = int(sums[:, 1].sum())

@@ -33,10 +33,7 @@ _CONTEXT, _TEXT = "context", "text"
 
 
 class _TaskScore(tfma.metrics.Metric):
-    """All official scores of a task, the bounds of their 95 % confidence intervals, and chance for the first score.
-
-    The metric has the name of the first score, which thresholds refer to.
-    """
+    """All official scores of a task, the bounds of their 95 % confidence intervals, and chance for the first score."""
 
     task: str
 

@@ -102,11 +102,7 @@ def special_tokens(tokenizer: Tokenizer) -> int:
 
 
 def room_for_context(settings: TaskSettings, tokenizer: Tokenizer) -> int:
-    """Minimum number of context tokens in a window, with the longest question.
-
-    Raises:
-        InputError: there is no room for a context.
-    """
+    """Minimum number of context tokens in a window, with the longest question; InputError if there is no room."""
     special = special_tokens(tokenizer)
     room = settings.max_seq_length - settings.max_query_length - special
     if room < 1:
@@ -124,9 +120,6 @@ def span_features(rows: Sequence[TaskRow], settings: TaskSettings, tokenizer: To
     If all rows have golds, also `start_positions`, `end_positions` int32 [N] of the first answer, 0 if there is none or
     the window does not contain it whole, and `weights` float32 [N]: 0 for rows whose answer is not in the context (a
     log message counts them). The original skips such rows; here they are kept to be answered.
-
-    Raises:
-        InputError: the settings leave no room for a context.
     """
     room_for_context(settings, tokenizer)
     contexts: dict[str, int] = {}

@@ -27,12 +27,7 @@ def write_details(
     n_best: Sequence[list[dict[str, Any]]],
     null_odds: Sequence[float] | None = None,
 ) -> None:
-    """Write `nbest_predictions.json` and, if there are null odds, `null_odds.json`.
-
-    Args:
-        n_best: best answers per question, best first: `text`, `probability`, `start_logit`, `end_logit` each.
-        null_odds: for SQuAD 2.0: score of no answer minus the best answer's, per question.
-    """
+    """Write `nbest_predictions.json` and, if there are null odds (SQuAD 2.0), `null_odds.json`."""
     with staged(directory) as staging:
         for name, values in ((N_BEST, n_best), (NULL_ODDS, null_odds)):
             if values is not None:
@@ -41,20 +36,12 @@ def write_details(
 
 
 def read_texts(rows: Sequence[TaskRow], path: str) -> list[str | None]:
-    """Read one text per question, None if the file has none; unknown ids are ignored.
-
-    Raises:
-        InputError: not a JSON object of texts, or without any of these questions.
-    """
+    """Read one text per question, None if the file has none; unknown ids are ignored."""
     return _values(rows, path, "a text", lambda value: isinstance(value, str))
 
 
 def read_null_odds(rows: Sequence[TaskRow], answers: Sequence[str | None], path: str) -> list[float | None]:
-    """Read one number per question, None if neither the file nor the answers have one.
-
-    Raises:
-        InputError: not a JSON object of numbers, without any of these questions, or an answer without its odds.
-    """
+    """Read one number per question, None if neither the file nor the answers have one."""
     odds = _values(rows, path, "a number", _is_number)
     for row, answer, value in zip(rows, answers, odds, strict=True):
         if answer is not None and value is None:

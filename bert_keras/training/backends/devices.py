@@ -42,16 +42,10 @@ class TrainSteps(Protocol):
         """The batches of a phase from a step on, for `__call__`: read ahead, and split over the devices."""
 
     def __call__(self, batches: Iterator[Any], count: int, stop: bool = False) -> tuple[dict[str, float], bool]:
-        """Run `count` steps; fewer if a stop is requested, or up to the first that is not finite.
+        """Run `count` steps; fewer if a stop is requested, or up to the first that is not finite, which is not counted.
 
-        A step whose loss or gradient is not finite is not counted by `step`.
-
-        Args:
-            stop: whether this worker requests all workers to stop after these steps.
-
-        Returns:
-            Sums over the steps of the objective's `sums` and of `COUNTS`, and whether any worker requests to stop;
-            equal on all workers.
+        `stop`: whether this worker requests all workers to stop after these steps. Returns sums over the steps of the
+        objective's `sums` and of `COUNTS`, and whether any worker requests to stop; equal on all workers.
         """
 
     def request_stop(self) -> None:
@@ -103,11 +97,7 @@ class Cluster(NamedTuple):
 
 
 def cluster() -> Cluster:
-    """The workers that TF_CONFIG names (https://www.tensorflow.org/guide/distributed_training), a chief first.
-
-    Raises:
-        InputError: it is missing, or not such JSON.
-    """
+    """The workers that TF_CONFIG names (https://www.tensorflow.org/guide/distributed_training), a chief first."""
     try:
         given = json.loads(os.environ.get("TF_CONFIG", "{}"))
     except ValueError as error:
