@@ -11,7 +11,7 @@ import os
 import tempfile
 import uuid
 from collections.abc import Iterator, Mapping
-from typing import Any, TextIO
+from typing import Any, BinaryIO, TextIO
 
 from etils import epath
 
@@ -122,16 +122,23 @@ def atomic_write(path: str) -> Iterator[TextIO]:
         os.fsync(file.fileno())
 
 
-def atomic_write_anywhere(path: str, content: str | bytes) -> None:
-    """Write a file, local or in a store: `path` holds all of the content, or what it held before."""
-    data = content.encode() if isinstance(content, str) else content
+@contextlib.contextmanager
+def atomic_open(path: str) -> Iterator[BinaryIO]:
+    """A file to write to, local or in a store: `path` exists only when all of it is there."""
     if "://" in path:  # an object of a store appears when it is closed
-        epath.Path(path).write_bytes(data)
+        with epath.Path(path).open("wb") as file:
+            yield file
         return
     with replacing(path) as temporary, open(temporary, "wb") as file:
-        file.write(data)
+        yield file
         file.flush()
         os.fsync(file.fileno())
+
+
+def atomic_write_anywhere(path: str, content: str | bytes) -> None:
+    """Write a file, local or in a store: `path` holds all of the content, or what it held before."""
+    with atomic_open(path) as file:
+        file.write(content.encode() if isinstance(content, str) else content)
 
 
 @contextlib.contextmanager

@@ -43,24 +43,16 @@ _MAX_CHECKED = 5000
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class FineTuner:
-    """Trains and scores models of one task, from one initial checkpoint, with any training settings.
-
-    Attributes:
-        rows: rows by split; `eval` has the held-out ones, `train` also those that the teacher labelled.
-        root: folder of all trainings.
-        identity: a hash of everything that the weights depend on, apart from the settings of the training.
-        scoring: a hash of everything else that scores depend on.
-        teacher: a model whose outputs are learned, too, as `distillation` says; None: the labels alone.
-    """
+    """Trains and scores models of one task, from one initial checkpoint, with any training settings."""
 
     task: Task
     settings: TaskSettings
     init: ModelFolder
-    rows: Mapping[str, Sequence[TaskRow]]
-    root: str
-    identity: str
-    scoring: str
-    teacher: Teacher | None = None
+    rows: Mapping[str, Sequence[TaskRow]]  # by split; `eval` are held out, `train` has those that the teacher labelled
+    root: str  # folder of all trainings
+    identity: str  # a hash of everything that the weights depend on, apart from the settings of the training
+    scoring: str  # a hash of everything else that scores depend on
+    teacher: Teacher | None = None  # a model whose outputs are learned, too; None: the labels alone
     distillation: DistillationSettings = dataclasses.field(default_factory=DistillationSettings)
 
     @classmethod

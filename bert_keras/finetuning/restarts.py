@@ -21,18 +21,15 @@ from bert_keras.training.backends.devices import Devices
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Chosen:
-    """The model to export.
+    """The model to export, and a report.
 
-    Attributes:
-        trained: the best model, or the ensemble.
-        config: settings of the best model.
-        report: `metric`, the metric of the selection; `scores`, all scores by seed, NaN if it diverged; `mean` and
-            `deviation` (of the sample, None for one training) of the metric over the seeds with a score; `chosen`, the
-            seeds, best first; `ensemble`, the scores of the ensemble, None for a single model.
+    The report has `metric`, that of the selection; `scores`, all scores by seed, NaN if it diverged; `mean` and
+    `deviation` (of the sample, None for one training) of the metric over the seeds with a score; `chosen`, the seeds,
+    best first; `ensemble`, the scores of the ensemble, None for a single model.
     """
 
-    trained: TrainedTask
-    config: FineTuningConfig
+    trained: TrainedTask  # the best model, or the ensemble
+    config: FineTuningConfig  # of the best model
     report: dict[str, Any]
 
 

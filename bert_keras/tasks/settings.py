@@ -189,17 +189,11 @@ class RestartSettings:
 
 @dataclasses.dataclass(frozen=True)
 class TaskSpec:
-    """Specification of a task's examples (`task_spec.json`).
+    """Specification of a task's examples (`task_spec.json`)."""
 
-    Attributes:
-        task: the task, with the labels of the data.
-        counts: number of rows by split.
-        skipped: number of bad rows left out, by file.
-    """
-
-    task: Task
-    counts: dict[str, int]
-    skipped: dict[str, int] = dataclasses.field(default_factory=dict)
+    task: Task  # with the labels of the data
+    counts: dict[str, int]  # number of rows by split
+    skipped: dict[str, int] = dataclasses.field(default_factory=dict)  # number of bad rows left out, by file
 
     def to_json(self) -> str:
         """Contents of the file."""

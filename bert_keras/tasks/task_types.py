@@ -18,16 +18,12 @@ from bert_keras.tasks.table import Task
 
 @dataclasses.dataclass(frozen=True)
 class TaskType:
-    """A task type.
+    """A task type: the class of its model, its objective, and two functions.
 
-    Attributes:
-        model: class of its model.
-        objective: the objective, with the task type's name; `features` has its labels.
-        features: (rows, task, settings, tokenizer) -> the model's inputs; for rows with golds also the objective's
-            labels, and `weights`, all 1. Sequences are padded to the longest, at most `settings.max_seq_length`.
-            Raises InputError for an invalid gold; names the row.
-        answers: (outputs, features, rows, task, settings) -> predictions, one per row, in the format of the golds.
-            The outputs are the model's for all features, NumPy [N, ...], or a dict of such arrays.
+    `features`: (rows, task, settings, tokenizer) -> the model's inputs; for rows with golds also the objective's
+    labels, and `weights`, all 1. Sequences are padded to the longest, at most `settings.max_seq_length`. InputError,
+    which names the row: an invalid gold. `answers`: (outputs, features, rows, task, settings) -> predictions, one per
+    row, in the format of the golds. The outputs are the model's for all features, NumPy [N, ...], or a dict of those.
     """
 
     model: type[keras.Model]

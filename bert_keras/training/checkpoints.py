@@ -14,7 +14,7 @@ import numpy as np
 from etils import epath
 
 from bert_keras.errors import StageError
-from bert_keras.files import check_no_pattern, replacing
+from bert_keras.files import atomic_open, check_no_pattern
 from bert_keras.notices import notify
 from bert_keras.objectives.distillation import Taught
 
@@ -109,15 +109,8 @@ class Checkpoints:
         return [folder / f"ckpt-{step}.npz" for step in steps]
 
     def _write(self, name: str, arrays: dict[str, np.ndarray]) -> None:
-        path = os.path.join(self._directory, name)
-        if "://" in path:  # an object of a store appears when it is closed
-            with epath.Path(path).open("wb") as file:
-                np.savez(file, **arrays)  # type: ignore[arg-type]
-            return
-        with replacing(path) as temporary, open(temporary, "wb") as file:
+        with atomic_open(os.path.join(self._directory, name)) as file:
             np.savez(file, **arrays)  # type: ignore[arg-type]
-            file.flush()
-            os.fsync(file.fileno())
 
 
 def arrays_of(model: keras.Model, optimizer: keras.optimizers.Optimizer | None, step: int) -> dict[str, np.ndarray]:

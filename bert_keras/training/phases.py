@@ -55,19 +55,13 @@ class Examples(Protocol):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ExampleSet:
-    """The examples of one artifact, or of several that are mixed, in shards.
-
-    Attributes:
-        train_shards: training shards of all passes over the documents.
-        dynamic_masking: masking of the training examples during reading; None if they are stored masked.
-        mixture: the sources that share every batch; empty: `train_shards` are one.
-    """
+    """The examples of one artifact, or of several that are mixed, in shards."""
 
     spec: ExampleSpec
-    train_shards: list[Shard]
+    train_shards: list[Shard]  # of all passes over the documents
     eval_shards: list[Shard]
-    dynamic_masking: DynamicMasking | None = None
-    mixture: Sequence[Source] = ()
+    dynamic_masking: DynamicMasking | None = None  # of the training examples; None if they are stored masked
+    mixture: Sequence[Source] = ()  # the sources that share every batch; empty: `train_shards` are one
 
     @classmethod
     def load(cls, directory: str, dynamic_masking: DynamicMasking | None = None) -> "ExampleSet":
@@ -112,19 +106,13 @@ class ExampleSet:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Phase:
-    """Steps with the same examples and batch size.
-
-    Attributes:
-        first_step, end_step: the steps, without `end_step`.
-        batch_size: sequences per step, over all devices.
-        first_example: number of `examples` that earlier phases read.
-    """
+    """Steps with the same examples and batch size."""
 
     examples: Examples
     first_step: int
-    end_step: int
-    batch_size: int
-    first_example: int
+    end_step: int  # exclusive
+    batch_size: int  # sequences per step, over all devices
+    first_example: int  # number of `examples` that earlier phases read
 
     def examples_read(self, step: int) -> int:
         """Number of `examples` read before `step`, a step of this phase or its end."""

@@ -29,29 +29,17 @@ _BLOCK = 4096
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class SpanWindows:
-    """The map from positions in windows to characters of contexts.
+    """The map from positions in windows to characters of contexts; arrays are int64 [N] but for `context_of`, [R]."""
 
-    Attributes:
-        context: tokens of the contexts with their offsets.
-        context_of: int64 [R], the text of `context` for each row; equal contexts are tokenized once.
-        row: int64 [N], the row of each window; ascending.
-        number: int64 [N], number of the window in its row, from 0.
-        first: int64 [N], first context token of the window.
-        length: int64 [N], number of context tokens in the window.
-        offset: int64 [N], position of the first context token.
-        step: int64 [N], tokens between the starts of two windows of the row.
-        not_recovered: ids of rows whose answer is not at its answer_start; their windows have weight 0 in training.
-    """
-
-    context: EncodedTexts
-    context_of: np.ndarray
-    row: np.ndarray
-    number: np.ndarray
-    first: np.ndarray
-    length: np.ndarray
-    offset: np.ndarray
-    step: np.ndarray
-    not_recovered: tuple[str, ...] = ()
+    context: EncodedTexts  # tokens of the contexts with their offsets
+    context_of: np.ndarray  # the text of `context` for each row; equal contexts are tokenized once
+    row: np.ndarray  # the row of each window; ascending
+    number: np.ndarray  # number of the window in its row, from 0
+    first: np.ndarray  # first context token of the window
+    length: np.ndarray  # number of context tokens in the window
+    offset: np.ndarray  # position of the first context token
+    step: np.ndarray  # tokens between the starts of two windows of the row
+    not_recovered: tuple[str, ...] = ()  # ids of rows whose answer is not at its answer_start: of weight 0 in training
 
     def in_document(self, length: int) -> np.ndarray:
         """bool [N, T] for T = `length`: the position holds a context token."""

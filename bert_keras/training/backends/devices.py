@@ -25,18 +25,15 @@ COUNTS = ("positions", "tokens", "gradient_norm")
 
 
 class TrainSteps(Protocol):
-    """The state of a training on its devices, and the compiled functions that change it.
-
-    Attributes:
-        model: the model with the current weights.
-        step: number of completed steps.
-    """
+    """The state of a training on its devices, and the compiled functions that change it."""
 
     @property
-    def model(self) -> keras.Model: ...
+    def model(self) -> keras.Model:
+        """The model with the current weights."""
 
     @property
-    def step(self) -> int: ...
+    def step(self) -> int:
+        """Number of completed steps."""
 
     def feed(self, phase: Phase, first_step: int) -> Iterator[Any]:
         """The batches of a phase from a step on, for `__call__`: read ahead, and split over the devices."""
@@ -62,17 +59,11 @@ class TrainSteps(Protocol):
 
 
 class Devices(Protocol):
-    """The devices of a training, and this process's place among the workers.
+    """The devices of a training, and this process's place among the workers."""
 
-    Attributes:
-        replicas: number of devices of all workers.
-        worker: number of this process; worker 0 logs, keeps checkpoints and exports.
-        workers: number of processes that train.
-    """
-
-    replicas: int
-    worker: int
-    workers: int
+    replicas: int  # number of devices of all workers
+    worker: int  # number of this process; worker 0 logs, keeps checkpoints and exports
+    workers: int  # number of processes that train
 
     def describe(self) -> str:
         """The devices of this process, for people: "1 CPU, no GPU is visible (docs/gpus.md)", "4 GPU"."""
