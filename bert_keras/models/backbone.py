@@ -177,10 +177,9 @@ class BertBackbone(ConfiguredModel):
             self.embeddings_project = Dense(
                 config.hidden_size, use_bias=config.use_bias, kernel_initializer=draw, name="embeddings_project"
             )
-        is_relative = config.relative_attention != "none"
-        self.relative_positions = (
-            RelativePositions(config, seed + 4, name="relative_positions") if is_relative else None
-        )
+        self.relative_positions = None
+        if config.relative_attention != "none":
+            self.relative_positions = RelativePositions(config, seed + 4, name="relative_positions")
         layers = [
             EncoderLayer(config, seed + SEEDS_PER_LAYER * (index + 1), index == 0, name=f"layer_{index}")
             for index in range(config.weight_layers)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TextIO
 
 from bert_keras.errors import InputError
-from bert_keras.files import staged
+from bert_keras.files import read_json, staged
 from bert_keras.tasks.rows import TaskRow
 
 PREDICTIONS = "predictions.json"
@@ -56,15 +56,7 @@ def _is_number(value: Any) -> bool:
 def _values(rows: Sequence[TaskRow], path: str, wanted: str, fits: Callable[[Any], bool]) -> list[Any]:
     if not os.path.isfile(path):
         raise InputError(f"{path}: no such file")
-    with open(path, encoding="utf-8-sig") as file:
-        try:
-            fields = json.load(file)
-        except json.JSONDecodeError as error:
-            raise InputError(f"{path}:{error.lineno}: is not JSON: {error.msg}") from error
-        except UnicodeDecodeError as error:
-            raise InputError(f"{path}: is not UTF-8 ({error}); write it again") from error
-    if not isinstance(fields, dict):
-        raise InputError(f"{path}: holds a {type(fields).__name__}, not a JSON object with {wanted} per id")
+    fields = read_json(path)
     values = [fields.get(row.row_id) for row in rows]
     for row, value in zip(rows, values, strict=True):
         if row.row_id in fields and not fits(value):
