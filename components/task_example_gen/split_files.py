@@ -96,7 +96,7 @@ def names_of(task: Task) -> dict[str, tuple[str, ...]]:
 def find_splits(
     task: Task, data: str | None = None, explicit: Mapping[str, Sequence[str]] | None = None
 ) -> dict[str, list[str]]:
-    """Find the files of each split, in the order of SPLITS, for `components.task_example_gen.readers.read_located`.
+    """Find the files of each split, in the order of SPLITS, for `components.task_example_gen.readers.read_rows`.
 
     `data` is the official folder, or a training file; `explicit` files by split replace those found in it.
     InputError: there is no training file, or a file does not exist or belongs to two splits.

@@ -11,10 +11,10 @@ from bert_keras.models.config import BertConfig
 from bert_keras.models.roberta import RobertaForMaskedLM
 from bert_keras.tasks.submissions.prediction_files import read_predictions
 from bert_keras.tasks.table import task_of
+from components.task_example_gen.readers import read_rows
 from pipeline.recipes.relatives import modern_tiny
 from pipeline.runs.lineage import latest_run
 from serving.server import Server
-from tests.support.examples.task_rows import read_rows
 from tests.support.models import trained_bert
 from tests.support.models.model_folders import write_huggingface
 from tests.support.models.tiny_byte_bpe import tiny_byte_bpe

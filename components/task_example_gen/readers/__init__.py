@@ -5,6 +5,7 @@ import json
 from collections.abc import Iterator
 
 from bert_keras.errors import InputError
+from bert_keras.notices import notify
 from bert_keras.tasks.rows import TaskRow
 from bert_keras.tasks.table import Task
 from components.task_example_gen.readers.choices import read_codah, read_swag
@@ -14,20 +15,33 @@ from components.task_example_gen.readers.imdb import read_imdb
 from components.task_example_gen.readers.records import BadRow, LocatedRow, Note, ReadReport, ReadRows
 from components.task_example_gen.readers.squad import read_squad
 from components.task_example_gen.readers.table import read_table
-from components.task_example_gen.settings import Columns, OnBadRow
+from components.task_example_gen.settings import Columns, OnBadRow, TaskDataSettings
 from components.task_example_gen.task_files import open_content
 
-__all__ = ["LocatedRow", "ReadReport", "read_located"]
+__all__ = ["LocatedRow", "ReadReport", "read_located", "read_rows"]
+
+
+def read_rows(
+    task: Task, path: str, on_bad_row: OnBadRow | None = None, columns: Columns | None = None, labelled: bool = False
+) -> Iterator[TaskRow]:
+    """Rows of a task's file, compressed or not (gzip, bzip2, xz, zstd), in its order; for IMDb of a folder.
+
+    `on_bad_row`: "fail" at a malformed row, or "skip" it and log the first ones of each file; None: the setting's.
+    `labelled`: whether rows without label are malformed. InputError names file, line and remedy.
+    """
+    settings, report = TaskDataSettings(), ReadReport()
+    for located in read_located(
+        task, path, on_bad_row or settings.on_bad_row, report, columns or settings.columns, labelled
+    ):
+        yield located.row
+    for line in report.lines():
+        notify(line)
 
 
 def read_located(
     task: Task, path: str, on_bad_row: OnBadRow, report: ReadReport, columns: Columns, labelled: bool = False
 ) -> Iterator[LocatedRow]:
-    """Rows of a task's file, compressed or not (gzip, bzip2, xz, zstd), in its order; for IMDb of a folder.
-
-    `on_bad_row`: "fail" at a malformed row, or "skip" it and count it in `report`, as notes are. `labelled`: whether
-    rows without label are malformed. InputError names file, line and remedy.
-    """
+    """Rows as in `read_rows`, with their locations and groups; malformed rows and notes are counted in `report`."""
     for located in _read(task, path, columns, labelled):
         if isinstance(located, Note):
             report.note(path, located)

@@ -3,10 +3,8 @@
 import pytest
 
 from bert_keras.errors import InputError
-from bert_keras.notices import notify
 from bert_keras.tasks.table import TASKS
-from components.task_example_gen.readers import ReadReport, read_located
-from components.task_example_gen.settings import Columns
+from components.task_example_gen.readers import read_rows
 
 NOT_UTF8 = "its text, label or name has half of a surrogate pair or a byte that is not UTF-8"
 MEND = "correct it, or skip such rows with --set data.on_bad_row=skip"
@@ -17,14 +15,6 @@ def written(folder, name, content):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     return str(path)
-
-
-def read_rows(task, path, on_bad_row="fail", columns=None):
-    report = ReadReport()
-    for located in read_located(task, path, on_bad_row, report, columns or Columns()):
-        yield located.row
-    for line in report.lines():
-        notify(line)
 
 
 def rows(task, path, on_bad_row="fail", columns=None):

@@ -9,10 +9,9 @@ import pytest
 from bert_keras.errors import InputError
 from bert_keras.tasks.table import TASKS
 from components.task_example_gen.generate import generate_rows
-from components.task_example_gen.readers import ReadReport, read_located
+from components.task_example_gen.readers import ReadReport, read_located, read_rows
 from components.task_example_gen.settings import Columns, TaskDataSettings
 from components.task_example_gen.split_files import find_splits
-from tests.support.examples.task_rows import read_rows
 
 DATA = os.environ.get("BERT_DATA_DIR", "")
 pytestmark = pytest.mark.skipif(not DATA, reason="BERT_DATA_DIR is unset: no official files")
