@@ -1,5 +1,7 @@
 """The string format of a served task model's answers."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from typing import Any
 
@@ -36,10 +38,14 @@ def parse_answers(kind: Kind, golds: Sequence[Any], answers: Sequence[bytes]) ->
 
 
 def nearest_texts(texts: Sequence[str], queries: np.ndarray, vectors: np.ndarray) -> list[list[str]]:
-    """The `NEAREST` of N texts with the largest products with each query, the largest first, each text once.
+    """The `NEAREST` texts with the largest products with each query, the largest first, each text once.
 
     A row's own text comes after others of exactly its product, so that equal vectors for all texts find nothing.
-    `queries`, and the `vectors` of the texts: float [N, H].
+
+    Args:
+        texts: a text a row, N.
+        queries: float [N, H].
+        vectors: those of the texts, float [N, H].
     """
     first: dict[str, int] = {}
     place_of_row = np.array([first.setdefault(text, len(first)) for text in texts])

@@ -3,6 +3,8 @@
 The type `multi_label` has any number of labels, each with a probability of its own, the sigmoid of its logit.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 
 import numpy as np
@@ -58,7 +60,11 @@ def text_sequences(
 
 
 def has_golds(rows: Sequence[TaskRow]) -> bool:
-    """Whether all rows have golds; InputError if only some do."""
+    """Whether all rows have golds.
+
+    Raises:
+        InputError: only some rows have one; names the first without.
+    """
     missing = [row for row in rows if row.gold is None]
     if missing and len(missing) < len(rows):
         raise InputError(

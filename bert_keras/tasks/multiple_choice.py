@@ -3,6 +3,8 @@
 Shapes: N rows, C choices, T tokens.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 
 import numpy as np
@@ -20,7 +22,11 @@ objective = label_objective("multiple_choice")
 
 
 def features(rows: Sequence[TaskRow], task: Task, settings: TaskSettings, tokenizer: Tokenizer) -> TaskFeatures:
-    """See `bert_keras.tasks.task_types.TaskType`; the encoder's inputs are int32 [N, C, T], `labels` int32 [N]."""
+    """See `bert_keras.tasks.task_types.TaskType`; the encoder's inputs are int32 [N, C, T], `labels` int32 [N].
+
+    Raises:
+        InputError: also for rows with different numbers of choices.
+    """
     choices = len(rows[0].inputs["choices"]) if rows else 1
     for row in rows:
         if len(row.inputs["choices"]) != choices:

@@ -9,6 +9,8 @@ relevant alike. With `TaskSettings.list_size` it is that of a softmax over the p
 others of its query, as in LCE (L. Gao et al. 2021, arXiv 2101.08751, section 3).
 """
 
+from __future__ import annotations
+
 import itertools
 from collections.abc import Mapping, Sequence
 

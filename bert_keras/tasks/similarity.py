@@ -12,6 +12,8 @@ j goes over the whole batch, on several devices over all of them. Unlike SimCSE'
 Shapes: N rows, B rows of a batch, C texts of a row, T tokens, H hidden.
 """
 
+from __future__ import annotations
+
 import dataclasses
 from collections.abc import Sequence
 from typing import Any
@@ -73,7 +75,11 @@ def matryoshka(dimensions: Sequence[int]) -> Objective:
 
 
 def check_training(rows: Sequence[TaskRow], settings: TaskSettings, encoder: BertConfig) -> None:
-    """InputError for rows of one text without dropout, which teach nothing, or vectors shorter than they are cut to."""
+    """Refuse a training that would learn nothing, or cut vectors to more than they have.
+
+    Raises:
+        InputError: rows of one text without dropout, or vectors shorter than they are cut to.
+    """
     if settings.matryoshka_dimensions and max(settings.matryoshka_dimensions) >= encoder.hidden_size:
         raise InputError(
             f"task.matryoshka_dimensions is {settings.matryoshka_dimensions}, but the vectors have "
@@ -91,6 +97,9 @@ def features(rows: Sequence[TaskRow], task: Task, settings: TaskSettings, tokeni
     """See `bert_keras.tasks.task_types.TaskType`; the encoder's inputs are int32 [N, C, T].
 
     A scored pair weighs as much as its score of the highest, in the held-out loss.
+
+    Raises:
+        InputError: also for rows with different texts.
     """
     names = [name for name in _TEXTS if rows and name in rows[0].inputs]
     for row in rows:

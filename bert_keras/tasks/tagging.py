@@ -5,6 +5,8 @@ answer "O", so the score counts a missed entity; ELECTRA's code drops such words
 Shapes: N rows, T tokens.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 
 import numpy as np

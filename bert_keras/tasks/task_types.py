@@ -1,5 +1,7 @@
 """The task types: model, objective, features and answers of each."""
 
+from __future__ import annotations
+
 import dataclasses
 from collections.abc import Callable
 from typing import Any
@@ -18,12 +20,16 @@ from bert_keras.tasks.table import Task
 
 @dataclasses.dataclass(frozen=True)
 class TaskType:
-    """A task type: the class of its model, its objective, and two functions.
+    """A task type.
 
-    `features`: (rows, task, settings, tokenizer) -> the model's inputs; for rows with golds also the objective's
-    labels, and `weights`, all 1. Sequences are padded to the longest, at most `settings.max_seq_length`. InputError,
-    which names the row: an invalid gold. `answers`: (outputs, features, rows, task, settings) -> predictions, one per
-    row, in the format of the golds. The outputs are the model's for all features, NumPy [N, ...], or a dict of those.
+    Attributes:
+        model: class of its model.
+        objective: the objective, with the task type's name; `features` has its labels.
+        features: (rows, task, settings, tokenizer) -> the model's inputs; for rows with golds also the objective's
+            labels, and `weights`, all 1. Sequences are padded to the longest, at most `settings.max_seq_length`.
+            Raises InputError for an invalid gold; names the row.
+        answers: (outputs, features, rows, task, settings) -> predictions, one per row, in the format of the golds.
+            The outputs are the model's for all features, NumPy [N, ...], or a dict of such arrays.
     """
 
     model: type[keras.Model]
@@ -34,7 +40,10 @@ class TaskType:
     def create_model(
         self, config: BertConfig, task: Task, settings: TaskSettings, seed: int, embedding_size: int | None = None
     ) -> keras.Model:
-        """Create a model with random weights, not built; its encoder is the attribute `backbone`."""
+        """Create a model with random weights, not built; its encoder is the attribute `backbone`.
+
+        `embedding_size` is the width of the embeddings; None: the encoder's.
+        """
         arguments: dict[str, Any] = {"pooling": settings.pooling} if task.contrastive else settings.on_encoder
         if task.contrastive and (rate := settings.dropout):
             config = dataclasses.replace(config, hidden_dropout_prob=rate, attention_probs_dropout_prob=rate)

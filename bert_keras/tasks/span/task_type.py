@@ -3,6 +3,8 @@
 Shapes: B batch, T tokens.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -21,7 +23,15 @@ SUMS = ("start_nll", "end_nll", "start_correct", "end_correct", "weight")
 
 
 def example_sums(outputs, batch):
-    """float32 [B] for each of `SUMS`; `nll` is the negative log-likelihood over all T positions, in nats."""
+    """Sums of each window.
+
+    Args:
+        outputs: dict with `start_logits`, `end_logits`, float [B, T].
+        batch: with `start_positions`, `end_positions` int [B], `weights` float [B].
+
+    Returns:
+        Dict of float32 [B] for each name in `SUMS`; `nll` is the negative log-likelihood over all T positions, in nats.
+    """
     weights = ops.cast(batch["weights"], "float32")
     sums = {"weight": weights}
     for name in ("start", "end"):
