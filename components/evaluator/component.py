@@ -37,10 +37,15 @@ class PairSettings:
 
 @dataclasses.dataclass(frozen=True)
 class TeacherSettings:
-    """The comparison of a model with its teacher."""
+    """The comparison of a model with its teacher.
 
-    metric: str  # the first score of the task, or the accuracy of masked tokens
-    min_share: float | None  # the gate's `min_share_of_teacher`
+    Attributes:
+        metric: the first score of the task, or the accuracy of masked tokens.
+        min_share: the gate's `min_share_of_teacher`.
+    """
+
+    metric: str
+    min_share: float | None
 
 
 class Executor(executor.Executor):
