@@ -25,7 +25,7 @@ def check_settings(section: str, settings: object, rule: str, keeps: Callable[[A
     """ValueError for the first of the named settings that breaks the rule, as "at least 1", that `keeps` checks."""
     for name in names:
         if not keeps(value := getattr(settings, name)):
-            raise ValueError(f"{section}.{name} is {value}; it must be {rule}")
+            raise ValueError(f"{section}.{name} is {value!r}; it must be {rule}")
 
 
 def check_choices(section: str, settings: object) -> None:

@@ -11,7 +11,7 @@ import os
 import tempfile
 import uuid
 from collections.abc import Iterator, Mapping
-from typing import Any, TextIO
+from typing import Any, BinaryIO, TextIO
 
 from etils import epath
 
@@ -55,11 +55,8 @@ def read_json(path: str) -> dict[str, Any]:
 
 
 def files_in(folder: str) -> list[str]:
-    """Sorted paths of what is in a folder, local or in a store; none if there is no folder.
-
-    A `glob` would read a `[`, `*` or `?` in the folder's name as a pattern.
-    """
-    path = epath.Path(folder)
+    """Sorted paths of what is in a folder, local or in a store; none if there is no folder."""
+    path = epath.Path(folder)  # `glob` would read a `[` in its name as a pattern
     names = sorted(entry.name for entry in path.iterdir()) if path.is_dir() else []
     return [os.path.join(folder, name) for name in names]
 
@@ -76,11 +73,8 @@ def size_of(path: str) -> int:
 
 
 def check_no_pattern(path: str, remedy: str) -> None:
-    """Refuse a path with `*`, `?` or `[`: TensorFlow and TFX open checkpoints and artifacts by patterns.
-
-    Raises:
-        InputError: it has one, or is in a store that `epath` does not know: it would make local folders.
-    """
+    """InputError for a path with `*`, `?` or `[`: TensorFlow and TFX open checkpoints and artifacts by patterns."""
+    # Of another store `epath` would make local folders.
     if "://" in path and not path.startswith(STORES):
         raise InputError(f"{path}: the stores are {', '.join(STORES)}; {remedy}")
     if glob.escape(path) != path:
@@ -128,16 +122,23 @@ def atomic_write(path: str) -> Iterator[TextIO]:
         os.fsync(file.fileno())
 
 
-def atomic_write_anywhere(path: str, content: str | bytes) -> None:
-    """Write a file, local or in a store: `path` holds all of the content, or what it held before."""
-    data = content.encode() if isinstance(content, str) else content
+@contextlib.contextmanager
+def atomic_open(path: str) -> Iterator[BinaryIO]:
+    """A file to write to, local or in a store: `path` exists only when all of it is there."""
     if "://" in path:  # an object of a store appears when it is closed
-        epath.Path(path).write_bytes(data)
+        with epath.Path(path).open("wb") as file:
+            yield file
         return
     with replacing(path) as temporary, open(temporary, "wb") as file:
-        file.write(data)
+        yield file
         file.flush()
         os.fsync(file.fileno())
+
+
+def atomic_write_anywhere(path: str, content: str | bytes) -> None:
+    """Write a file, local or in a store: `path` holds all of the content, or what it held before."""
+    with atomic_open(path) as file:
+        file.write(content.encode() if isinstance(content, str) else content)
 
 
 @contextlib.contextmanager

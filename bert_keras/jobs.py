@@ -1,7 +1,5 @@
 """The arguments of `pretrain` and `finetune`: plain data, which JSON can hold."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import field
@@ -50,11 +48,7 @@ class Job:
 
     @classmethod
     def from_fields(cls: type[_Job], fields: Mapping[str, Any]) -> _Job:
-        """The job of a JSON object with the fields of `dataclasses.asdict`; a missing field has its default.
-
-        Raises:
-            ValueError: an unknown field, or a value that a setting cannot have.
-        """
+        """The job of a JSON object with the fields of `dataclasses.asdict`; ValueError for an unknown one."""
         return TypeAdapter(cls).validate_python(fields)
 
 

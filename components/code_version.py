@@ -34,18 +34,9 @@ _STEPS = ("bert_keras.training.backends.on_tensorflow.steps", "bert_keras.traini
 _NO_WEIGHTS_OF = {
     # Examples are tokens already; arrays of rows are of tasks.
     PRETRAINING: (
-        "bert_keras.data.array_batches",
-        *(
-            f"bert_keras.tokenizers.{name}"
-            for name in (
-                "normalize",
-                "sentencepiece",
-                "tokenizer_files",
-                "unicode_tables",
-                "vocabulary_files",
-                "wordpiece_offsets",
-            )
-        ),
+        *("bert_keras.data.array_batches", "bert_keras.tokenizers.normalize", "bert_keras.tokenizers.sentencepiece"),
+        *("bert_keras.tokenizers.tokenizer_files", "bert_keras.tokenizers.unicode_tables"),
+        *("bert_keras.tokenizers.vocabulary_files", "bert_keras.tokenizers.wordpiece_offsets"),
     ),
     # Rows are in memory; the trained model answers.
     FINETUNING: (
@@ -69,10 +60,7 @@ def code_fingerprint(*modules: str, root: Path = ROOT) -> str:
 
 
 def weights_fingerprint(training: str) -> str:
-    """Hash of the code that makes the weights of a training; what errors say, and checks of settings, are ignored too.
-
-    `training`: `PRETRAINING` or `FINETUNING`.
-    """
+    """Hash of the code that makes the weights of a training, without what errors say and checks of settings."""
     return _hash(weight_modules(training), messages=False)
 
 
@@ -101,10 +89,7 @@ def _release(distribution: str) -> str:
 
 
 def _closure(modules: tuple[str, ...], root: Path = ROOT, without: tuple[str, ...] = ()) -> dict[str, Path]:
-    """The modules and the project modules that they import, by name; a package's own code precedes its modules.
-
-    `without`: modules and packages that are left out, with what only they import.
-    """
+    """The modules and the project modules that they import, by name; `without` some, and what only these import."""
     closure: dict[str, Path] = {}
     waiting = list(modules)
     for name in modules:
@@ -130,10 +115,7 @@ def _source(name: str, root: Path) -> Path | None:
 
 @functools.cache
 def _code(source: bytes, messages: bool = True) -> tuple[str, list[str]]:
-    """Hash of what a source does, and the names that it imports: `from a import b` may name a module b.
-
-    `messages`: whether what is raised counts, and `__post_init__`, which checks the fields of frozen dataclasses.
-    """
+    """Hash of what a source does (with `messages` also what it raises), and the names that it imports."""
     tree = ast.parse(source)
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and ast.get_docstring(
@@ -149,10 +131,7 @@ def _code(source: bytes, messages: bool = True) -> tuple[str, list[str]]:
 
 
 def _dumped(value: object) -> str:
-    """A syntax tree as text, the same on every Python: `ast.dump` prints fields that older ones lack, or empty ones.
-
-    A training in an environment of JAX and its export beside TensorFlow may be of two Pythons.
-    """
+    """A syntax tree as text, the same on every Python: `ast.dump` prints fields that older ones lack, or empty ones."""
     if isinstance(value, list):
         return "".join(f"[{_dumped(element)}]" for element in value)
     if not isinstance(value, ast.AST):

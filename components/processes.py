@@ -15,12 +15,9 @@ UNTIL_PARENT_ENDS = ("setpriv", "--pdeathsig", "KILL", "--")
 
 
 def end_with_parent(parent: int) -> None:
-    """Let the kernel kill this process when its parent ends, however that ends.
-
-    The parent gives its process id itself: it may have ended before this call.
-    """
+    """Let the kernel kill this process when its parent ends, however that ends."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
+    if os.getppid() != parent:  # it has ended already
         os.kill(os.getpid(), signal.SIGKILL)
 
 

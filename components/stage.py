@@ -44,11 +44,7 @@ class Stage(base_component.BaseComponent):
         optional: tuple[str, ...] = (),
         like: type[ComponentSpec] = _Nothing,
     ):
-        """Make the specification.
-
-        `optional`: inputs and parameters that may be left out. `like`: the specification of a TFX component, whose
-        inputs, parameters and outputs this one has as well.
-        """
+        """Make the specification, `optional` inputs and parameters, and all those of a TFX component's, `like`."""
         super().__init_subclass__()
         channels = {name: ChannelParameter(type=kind, optional=name in optional) for name, kind in inputs.items()}
         declared = {name: ExecutionParameter(type=kind, optional=name in optional) for name, kind in parameters.items()}

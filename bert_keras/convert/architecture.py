@@ -1,7 +1,5 @@
 """Architectures: the model for a file's weights, and the family of a model."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
@@ -67,11 +65,8 @@ def generator_fields(
     return {"generator_size": size, "generator_layers": layers}
 
 
-def architecture_of(model: Model, family: str | None = None) -> Architecture:
-    """The architecture of a model; an encoder alone has the family `family`, by default BERT.
-
-    InputError: the model's class is of another family than `family`.
-    """
+def architecture_of(model: "Model", family: str | None = None) -> Architecture:
+    """The architecture of a model, an encoder alone of `family` (BERT); InputError if its class is of another one."""
     from bert_keras.models.electra import ElectraDiscriminator, ElectraGenerator
     from bert_keras.models.pretraining_heads import BertForPreTraining
     from bert_keras.models.roberta import RobertaForMaskedLM
@@ -108,19 +103,18 @@ def check_written(architecture: Architecture) -> None:
         raise InputError("model.causal is True; these formats are for bidirectional models only")
 
 
-def backbone_of(model: Model) -> BertBackbone:
+def backbone_of(model: "Model") -> "BertBackbone":
     """The encoder of a model, which may be the model itself."""
     from bert_keras.models.backbone import BertBackbone
 
     return model if isinstance(model, BertBackbone) else model.backbone
 
 
-def new_model(architecture: Architecture, parts: Collection[Part]) -> Model:
+def new_model(architecture: Architecture, parts: Collection[Part]) -> "Model":
     """Create a built model with random weights and the heads in `parts`.
 
-    A BERT always has a pooler, and both heads or none, an ALBERT a pooler but with the masked-LM head alone; other
-    encoders have a pooler only without a head. The missing
-    generator of an `ElectraDiscriminator`, and discriminator of an `ElectraGenerator`, get the width of the other.
+    A BERT always has a pooler, and both heads or none; an ALBERT a pooler but with the masked-LM head alone; other
+    encoders have a pooler only without a head. The network that an ELECTRA lacks gets the width of the other.
     """
     from bert_keras.models.backbone import BertBackbone
     from bert_keras.models.electra import ElectraConfig, ElectraDiscriminator, ElectraGenerator

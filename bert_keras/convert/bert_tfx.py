@@ -1,10 +1,4 @@
-"""This project's model folder: a SavedModel that takes raw text, with weights, configuration and vocabulary.
-
-The Trainers export and the Pusher pushes it (`bert_keras.saved_model.pretrained`,
-`bert_keras.saved_model.task_signatures`).
-"""
-
-from __future__ import annotations
+"""This project's model folder: a SavedModel that takes raw text, with weights, configuration and vocabulary."""
 
 import dataclasses
 import json
@@ -54,13 +48,12 @@ _ELECTRA_SIZES = ("embedding_size", "generator_size", "generator_layers", "embed
 
 
 def read_pushed(directory: str, cased: bool | None = None) -> ModelFolder:
-    """Read a model that the pipeline pushed or `write_pushed` wrote.
+    """Read a model that the pipeline pushed or `write_pushed` wrote, of an ELECTRA the discriminator and any generator.
 
-    An ELECTRA is read as its discriminator, and its generator if the folder has it
-    (`bert_keras.saved_model.pretrained.export_saved_model`). InputError: a file is missing, damaged, or does not fit
-    the configuration.
+    InputError: a file is missing, damaged, or does not fit the configuration.
     """
     from bert_keras.models.electra import ElectraGenerator
+    from bert_keras.models.roberta import RobertaForMaskedLM
 
     path = os.path.join(directory, CONFIG_FILE)
     config, electra = _read_config(directory)
@@ -95,7 +88,11 @@ def read_pushed(directory: str, cased: bool | None = None) -> ModelFolder:
             return Networks(model)
         untrained = tuple(stored.get(UNTRAINED_FIELD, ()))
         if electra is None and (FAMILIES[family].masked_lm_only or has_bytes):
-            return _as_roberta(model, untrained)
+            # A `BertForPreTraining` was trained; its pooler and next-sentence head read nothing.
+            roberta = RobertaForMaskedLM(model.config)
+            roberta.build()
+            weight_copy.copy_weights(model, roberta)
+            return Networks(roberta, tuple(part for part in untrained if part == "masked-LM head"))
         network: ElectraGenerator | None = None
         if electra and has_generator:
             network = ElectraGenerator(electra)
@@ -115,16 +112,6 @@ def read_pushed(directory: str, cased: bool | None = None) -> ModelFolder:
         max_seq_length=None if task else _read_length(directory, config),
         origin=stored.get(ORIGIN_FIELD),
     )
-
-
-def _as_roberta(model: Model, untrained: tuple[Part, ...]) -> Networks:
-    """A `BertForPreTraining` was trained; its pooler and next-sentence head read nothing."""
-    from bert_keras.models.roberta import RobertaForMaskedLM
-
-    roberta = RobertaForMaskedLM(model.config)
-    roberta.build()
-    weight_copy.copy_weights(model, roberta)
-    return Networks(roberta, tuple(part for part in untrained if part == "masked-LM head"))
 
 
 def _load_weights(model: Any, path: str) -> None:
@@ -148,7 +135,7 @@ def _read_length(directory: str, config: BertConfig) -> int | None:
     return length
 
 
-def _read_config(directory: str) -> tuple[BertConfig, ElectraConfig | None]:
+def _read_config(directory: str) -> "tuple[BertConfig, ElectraConfig | None]":
     """The encoder, and for an ELECTRA its sizes; fine-tuned it has no generator, so its size means nothing."""
     from bert_keras.models.electra import ElectraConfig
 
@@ -165,10 +152,7 @@ def _read_config(directory: str) -> tuple[BertConfig, ElectraConfig | None]:
 
 
 def read_tokenizer(directory: str) -> Tokenizer:
-    """Read the tokenizer of a model that the pipeline trained, without its weights.
-
-    InputError: a file is missing or damaged.
-    """
+    """Read the tokenizer of a model that the pipeline trained; InputError if a file is missing or damaged."""
     config = BertConfig.from_json(files.read_text(os.path.join(directory, CONFIG_FILE)))
     vocabulary = _read_vocabulary(directory, config)
     if vocabulary is None:
@@ -182,7 +166,6 @@ def _read_vocabulary(directory: str, config: BertConfig) -> Vocabulary | None:
     spec = files.read_json(path) if os.path.exists(path) else {}
     further: dict[str, Any] = {}
     if spec.get("algorithm") == SENTENCEPIECE:
-        # Its rules are in it.
         vocabulary = vocabulary_files.read_sentencepiece(directory, *size)
     elif spec.get("algorithm") == BYTE_BPE:
         names = vocabulary_files.BPE_VOCABULARY_FILE, vocabulary_files.MERGES_FILE
@@ -198,7 +181,7 @@ def _read_vocabulary(directory: str, config: BertConfig) -> Vocabulary | None:
     return dataclasses.replace(vocabulary, format=format_, **further) if vocabulary else None
 
 
-def _new_model(config: BertConfig | ElectraConfig, task: Task | None, settings: TaskSettings | None) -> Any:
+def _new_model(config: "BertConfig | ElectraConfig", task: Task | None, settings: TaskSettings | None) -> Any:
     """A built model of the class of a folder's weights."""
     from bert_keras.models.bilm import BiLM
     from bert_keras.models.electra import ElectraConfig, ElectraDiscriminator
@@ -257,7 +240,7 @@ def write_pushed(folder: ModelFolder, directory: str) -> Written:
 
 
 def _pretraining_model(
-    model: Model, generator: ElectraGenerator | None, architecture: Architecture
+    model: "Model", generator: "ElectraGenerator | None", architecture: Architecture
 ) -> tuple[Any, tuple[Part, ...]]:
     """The model that is pushed, with the weights of `model` and `generator`, and its parts that they lack."""
     from bert_keras.models.electra import ElectraConfig, ElectraDiscriminator, ElectraForPreTraining, ElectraGenerator

@@ -6,8 +6,6 @@ text's; without training they are the encoder's vectors of tokens alone, less th
 vocabulary, H the width.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from collections.abc import Sequence
@@ -19,6 +17,7 @@ from keras import ops
 from bert_keras.convert.architecture import Architecture
 from bert_keras.convert.model_folder import ModelFolder, Networks
 from bert_keras.errors import InputError
+from bert_keras.models.backbone import BertBackbone, pooled
 from bert_keras.models.config import BertConfig
 from bert_keras.saved_model.settings import EmbeddingSettings
 from bert_keras.tasks.sequences import TokenRuns, single_sequences
@@ -36,8 +35,7 @@ _LENGTH = 3
 def with_layers(folder: ModelFolder, layers: Sequence[int]) -> ModelFolder:
     """The model with these of its encoder's layers, counted from 1, in this order; of 0 a static model is made.
 
-    Raises:
-        InputError: there are no such layers, all share their weights, or they differ in what they attend to.
+    InputError: there are no such layers, all share their weights, or they differ in what they attend to.
     """
     config = folder.config
     where, count = folder.path or "the model", config.num_hidden_layers
@@ -68,11 +66,7 @@ def with_layers(folder: ModelFolder, layers: Sequence[int]) -> ModelFolder:
 
 
 def _static(folder: ModelFolder) -> ModelFolder:
-    """The static model of an encoder: `encoder=static`, V vectors of H numbers, those of special tokens 0.
-
-    Raises:
-        InputError: the folder has no vocabulary.
-    """
+    """The static model of an encoder: V vectors of H numbers, those of special tokens 0."""
     tokenizer, config = folder.known_tokenizer(), folder.config
     fields = {"position_embedding": "none", "type_vocab_size": 0, "hidden_dropout_prob": 0.0}
     encoder = BertConfig(
@@ -83,8 +77,6 @@ def _static(folder: ModelFolder) -> ModelFolder:
     )
 
     def load() -> Networks:
-        from bert_keras.models.backbone import BertBackbone
-
         model = BertBackbone(encoder, has_pooler=False)
         model.build()
         pooling = folder.embedding.pooling
@@ -106,8 +98,6 @@ def _static(folder: ModelFolder) -> ModelFolder:
 
 def _vectors_of_tokens(folder: ModelFolder, pooling: str, tokenizer: Tokenizer) -> np.ndarray:
     """float32 [V, H]."""
-    from bert_keras.models.backbone import pooled
-
     special = [tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id, tokenizer.unk_id, tokenizer.mask_id]
     unused = [number for number, token in enumerate(tokenizer.vocabulary) if _UNUSED.fullmatch(token)]
     ids = np.setdiff1d(np.arange(folder.config.vocab_size), special + unused)
@@ -127,12 +117,9 @@ def _vectors_of_tokens(folder: ModelFolder, pooling: str, tokenizer: Tokenizer) 
 
 
 def _frequency(texts: Sequence[str]) -> np.ndarray:
-    """The guessed frequency of each token, float64: by Zipf's law, from its place among the words of the vocabulary.
-
-    Vocabularies are sorted by frequency, except single characters: ASCII ones count as the first word, others as the
-    last.
-    """
+    """The frequency of each token by Zipf's law, float64, from its place among the words, which are sorted by it."""
     is_word = np.array([len(text) > 1 for text in texts])
+    # Single characters are sorted otherwise: ASCII ones count as the first word, others as the last.
     rank = np.cumsum(is_word)
     rank[~is_word] = [1 if text.isascii() else len(texts) for text in texts if len(text) < 2]
     frequency = 1.0 / (rank + 1)

@@ -41,11 +41,7 @@ _SIGNS = (
 
 
 def format_of(directory: str) -> str:
-    """The format of a folder: a key of `FORMATS`.
-
-    Raises:
-        InputError: there is no such folder, or its format is unknown.
-    """
+    """The format of a folder, a key of `FORMATS`; InputError if there is no such folder, or no such format."""
     if is_checkpoint(directory):
         folder = os.path.dirname(directory) or "."
         raise InputError(
@@ -62,14 +58,10 @@ def format_of(directory: str) -> str:
 
 
 def read_folder(directory: str, cased: bool | None = None, format_: str | None = None) -> ModelFolder:
-    """Read a model folder of google-research/bert or electra, Hugging Face, keras-hub or this project.
+    """Read a model folder of `format_`, a key of `FORMATS`; None: that of its files.
 
-    Args:
-        cased: whether the vocabulary keeps case; None: the folder says it.
-        format_: a key of `FORMATS`; None: that of its files.
-
-    Raises:
-        InputError: as in `format_of` and in the format's reader.
+    `cased`: whether the vocabulary keeps case; None: the folder says it. InputError: as in `format_of` and in the
+    format's reader.
     """
     format_ = format_ or format_of(directory)
     folder = FORMATS[format_].read(directory, cased)

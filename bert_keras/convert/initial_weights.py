@@ -1,7 +1,5 @@
 """The initial model of a pre-training: the weights of a model folder, for a vocabulary that may have new tokens."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
@@ -51,9 +49,8 @@ class InitialWeights:
 def initial_folder(directory: str, cased: bool | None = None) -> tuple[ModelFolder, Tokenizer]:
     """Read a folder that pre-training can start from, without its weights, and its tokenizer.
 
-    `directory`: a folder that `bert_keras.convert.formats.read_folder` reads. `cased`: whether the vocabulary keeps
-    case; None: the folder says it. InputError: a file of the weights is damaged, there is no vocabulary or one that the
-    family does not have, or its case is unknown.
+    Arguments as of `read_folder`. InputError: it cannot be read, has no vocabulary or one that the family does not
+    have, or its case is unknown.
     """
     folder = read_folder(directory, cased).without_task()
     tokenizer = folder.known_tokenizer()
@@ -130,12 +127,8 @@ def initialize(model: keras.Model, directory: str, cased: bool | None, tokenizer
 
 def _replaced(directory: str, original: Tokenizer, tokenizer: Tokenizer) -> dict[int, list[int]]:
     """The old tokens that each new token replaces; none but for word pieces, which words can be added to."""
-    both = original, tokenizer
-    if (
-        isinstance(original, BertTokenizer)
-        and isinstance(tokenizer, BertTokenizer)
-        and len({t.format for t in both}) == 1
-    ):
+    same_format = original.format == tokenizer.format
+    if same_format and isinstance(original, BertTokenizer) and isinstance(tokenizer, BertTokenizer):
         theirs = tokenizer.normalization.fields
         for name, value in original.normalization.fields.items():
             if value != theirs[name]:
@@ -154,7 +147,7 @@ def _replaced(directory: str, original: Tokenizer, tokenizer: Tokenizer) -> dict
 
 def read_teacher(
     directory: str, objective: str, student: BertConfig, max_seq_length: int, tokenizer: Tokenizer, source: str
-) -> MaskedLanguageModel:
+) -> "MaskedLanguageModel":
     """Read the teacher of a pre-training (`bert_keras.objectives.distillation.Taught`).
 
     Args:
@@ -200,8 +193,8 @@ def _rules(tokenizer: Tokenizer) -> tuple[Any, ...]:
 
 
 def _assign(
-    model: Model,
-    source: Model,
+    model: "Model",
+    source: "Model",
     source_untrained: Collection[Part],
     replaced: dict[int, list[int]],
     learned: dict[int, list[int] | None],

@@ -5,8 +5,6 @@ the published epsilon. Of its heads only `RobertaMaskedLM` is the same function;
 and an epsilon of 1e-5, whatever the encoder has.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import os
 from typing import TYPE_CHECKING, Any
@@ -55,8 +53,7 @@ _FIELDS = {
 def read_keras_hub(directory: str, cased: bool | None = None) -> ModelFolder:
     """Read a preset: encoder, pooler, `RobertaMaskedLM`'s head and the tokenizer's vocabulary; weights as float32.
 
-    InputError: keras-hub is not installed, a file is missing or damaged, the preset has another class, or the sizes of
-    vocabulary and word embeddings differ.
+    InputError: keras-hub is not installed, a file is missing or damaged, or the preset has another class.
     """
     directory = os.path.abspath(directory)  # keras-hub would download a preset with a bare name
     architecture = _read_architecture(os.path.join(directory, CONFIG_FILE))
@@ -102,16 +99,15 @@ def write_keras_hub(folder: ModelFolder, directory: str) -> Written:
     """Write a preset that keras-hub's `from_preset` loads: the backbone's, or `RobertaMaskedLM`'s.
 
     A RoBERTa's embedding of segment 0, which all tokens have, is added to the positions: keras-hub has no segments.
-    InputError: keras-hub is not installed or cannot compute the model (epsilon, segments), the tokenizer's algorithm is
-    not keras-hub's, the sizes of vocabulary and word embeddings differ, or the model is causal. Nothing is written.
+    InputError, before anything is written: keras-hub is not installed, or cannot compute model or tokenizer.
     """
     model, tokenizer = folder.model, folder.tokenizer
     architecture = architecture_of(model, folder.family)
     check_written(architecture)
-    check_plain(architecture.encoder, "keras-hub's presets")
+    check_plain(config := architecture.encoder, "keras-hub's presets")
     if architecture.family not in _CLASSES:
         raise InputError(f"keras-hub's presets cannot hold a model of {architecture.title}; write it with --to hf")
-    config, preset = architecture.encoder, _CLASSES[architecture.family]
+    preset = _CLASSES[architecture.family]
     vocabulary_files.check_tokenizer(tokenizer, config.vocab_size)
     remarks = _check_function(config, preset)
     models = _keras_hub().models
@@ -240,7 +236,7 @@ def _their_tokenizer(tokenizer: Tokenizer | None, preset: KerasHubClass, models:
     return theirs({token: i for i, token in enumerate(tokens)}, merges)
 
 
-def _assign(hub: Any, model: Model, architecture: Architecture) -> tuple[Part, ...]:
+def _assign(hub: Any, model: "Model", architecture: Architecture) -> tuple[Part, ...]:
     """Assign our weights to a keras-hub model; return its parts that the model lacks."""
     from bert_keras.models.layers import initializer
 

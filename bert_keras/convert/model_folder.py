@@ -41,37 +41,22 @@ class Written(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ModelFolder:
-    """A model and its tokenizer. The files' headers are checked; the weights are read when they are first asked for.
+    """A model and its tokenizer. The files' headers are checked; the weights are read when they are first asked for."""
 
-    Attributes:
-        architecture: family, configuration of the encoder, and width of the embeddings.
-        load: reads the weights; None: there are none.
-        make_tokenizer: makes the tokenizer, None without a vocabulary; InputError if the folder does not say its case.
-        path: the folder, "" in memory.
-        generator_fields: of `ElectraConfig`, for an ELECTRA whose folder has both networks; None otherwise.
-        is_generator: whether it is an ELECTRA's generator alone.
-        task: of a fine-tuned model: its task, with the labels; its model then is a task model.
-        settings: of a fine-tuned model: how rows become features.
-        embedding: how a text gets one vector; `none` if the folder does not say it.
-        max_seq_length: tokens of a text that a pre-trained model's signatures read; None: as many as it has positions.
-        head_left_out: of a fine-tuned model whose head is not read: its tensors, and why; one of the notes.
-        origin: of weights that began in another program's folder: its `format` and `name`.
-        notes: what of the folder is read otherwise than by its own program, a sentence each.
-    """
-
-    architecture: Architecture
-    load: Callable[[], Networks] | None = None
+    architecture: Architecture  # family, configuration of the encoder, and width of the embeddings
+    load: Callable[[], Networks] | None = None  # reads the weights; None: there are none
+    # Makes the tokenizer, None without a vocabulary; InputError if the folder does not say its case.
     make_tokenizer: Callable[[], Tokenizer | None] = lambda: None
-    path: str = ""
-    generator_fields: Mapping[str, Any] | None = None
-    is_generator: bool = False
-    task: Task | None = None
-    settings: TaskSettings | None = None
-    embedding: EmbeddingSettings = NO_EMBEDDING
-    max_seq_length: int | None = None
-    head_left_out: str = ""
-    origin: Mapping[str, str] | None = None
-    notes: tuple[str, ...] = ()
+    path: str = ""  # the folder, "" in memory
+    generator_fields: Mapping[str, Any] | None = None  # of `ElectraConfig`, if an ELECTRA's folder has both networks
+    is_generator: bool = False  # whether it is an ELECTRA's generator alone
+    task: Task | None = None  # of a fine-tuned model: its task, with the labels; its model then is a task model
+    settings: TaskSettings | None = None  # of a fine-tuned model: how rows become features
+    embedding: EmbeddingSettings = NO_EMBEDDING  # how a text gets one vector; `none` if the folder does not say it
+    max_seq_length: int | None = None  # tokens of a text that a pre-trained model's signatures read; None: all
+    head_left_out: str = ""  # of a fine-tuned model whose head is not read: its tensors, and why; one of the notes
+    origin: Mapping[str, str] | None = None  # `format` and `name` of another program's folder where the weights began
+    notes: tuple[str, ...] = ()  # what is read otherwise than by the folder's own program, a sentence each
 
     @classmethod
     def in_memory(
@@ -175,10 +160,7 @@ class ModelFolder:
     def inputs(self, texts: Sequence[str], text_pairs: Sequence[str] | None = None) -> dict[str, np.ndarray]:
         """The inputs of `model.predict` for N texts or pairs of texts, int32 [N, T], T of the longest.
 
-        Texts beyond the length that the model reads lose their end.
-
-        Raises:
-            InputError: the folder has no vocabulary.
+        Texts beyond the length that the model reads lose their end. InputError: the folder has no vocabulary.
         """
         from bert_keras.tasks.sequences import TokenRuns, pair_sequences, single_sequences
 

@@ -30,12 +30,10 @@ def read_tf1(directory: str, cased: bool | None = None) -> ModelFolder:
     """Read a checkpoint of the original, with the heads in the file; an ELECTRA as its discriminator and generator.
 
     BERT's "gelu" is the tanh approximation (modeling.py, `gelu`), also in the Model Garden and TF Hub, ELECTRA's the
-    exact function. Only TF Hub's SavedModels record `lower_case`. Not read: the head of a fine-tuned model, and the
-    state of any program's optimizer. `directory`: the folder, also of a SavedModel, or the path of one of its
-    checkpoints, without `.index`. Of several in a folder `bert_model.ckpt` is read, or the one that the file
-    `checkpoint` names. `cased`: whether the vocabulary keeps case; None: unknown. InputError: a file is missing or
-    damaged, the sizes of `vocab.txt` and word embeddings differ, or a tensor is missing, mis-shaped or unknown. Names
-    file, tensor, shapes, and what to do.
+    exact function. Not read: the head of a fine-tuned model, and an optimizer's state. `directory`: the folder, also of
+    a SavedModel, or the path of one of its checkpoints, without `.index`. Of several in a folder `bert_model.ckpt` is
+    read, or the one that the file `checkpoint` names. `cased`: whether the vocabulary keeps case; None: unknown, but of
+    TF Hub's SavedModels, which record it. InputError, which names file and tensor: a file is missing, damaged or unfit.
     """
     directory, prefix = _located(directory)
     config_path, index = os.path.join(directory, CONFIG_FILE), f"{prefix}.index"
@@ -98,9 +96,8 @@ def write_tf1(folder: ModelFolder, directory: str) -> Written:
     """Write a checkpoint for the original's `init_checkpoint`, of a BERT with its `bert_config.json`.
 
     The original's layer normalisation always has an epsilon of 1e-12, whatever the configuration, and google-research/
-    bert refuses a configuration with `gelu_erf`, which it cannot compute; `read_tf1` accepts both. InputError: the
-    sizes of vocabulary and word embeddings differ, the model is causal or a RoBERTa, or an ELECTRA that
-    google-research/electra would compute differently. Nothing is written.
+    bert refuses a configuration with `gelu_erf`, which it cannot compute; `read_tf1` accepts both. InputError, before
+    anything is written: the original has no such model, or would compute it differently.
     """
     import tensorflow as tf
 

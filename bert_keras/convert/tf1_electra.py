@@ -11,6 +11,7 @@
 """
 
 import dataclasses
+import re
 from collections.abc import Mapping
 
 import numpy as np
@@ -41,47 +42,35 @@ def networks(stored: Mapping[str, StoredTensor], index: str, num_heads: int) -> 
         return Network(_architecture(stored, "bert/", index, num_heads), stored), None
     if f"{_EMBEDDINGS}word_embeddings" not in stored:
         return None
-    generator = {name for name in stored if name.startswith((_GENERATOR, "generator_predictions/"))}
+    generator = {n: tensor for n, tensor in stored.items() if n.startswith((_GENERATOR, "generator_predictions/"))}
+    architecture = _architecture(stored, _DISCRIMINATOR, index)
     if not any(name.startswith(_GENERATOR) for name in generator):
-        # Trained without one: the encoder has this head, too.
-        return Network(_architecture(stored, _DISCRIMINATOR, index), stored), None
+        return Network(architecture, stored), None  # trained without one: the encoder has this head, too
     if own := sorted(name for name in generator if name.startswith(f"{_GENERATOR}embeddings/")):
         raise InputError(
             f"{index}: the generator has embeddings of its own ({own[0]}); only an ELECTRA whose networks share them, "
             "as the published ones do, is read"
         )
     shared = {name: stored[name] for name in stored if name.startswith(_EMBEDDINGS)}
-    renamed = {
-        _DISCRIMINATOR + name.removeprefix(_GENERATOR): name for name in generator if name.startswith(_GENERATOR)
-    }
-    renamed |= {name: name for name in generator if not name.startswith(_GENERATOR)}
+    renamed = {re.sub(f"^{_GENERATOR}", _DISCRIMINATOR, name): tensor for name, tensor in generator.items()}
+    discriminator = {name: tensor for name, tensor in stored.items() if name not in generator}
     return (
-        Network(
-            _architecture(stored, _DISCRIMINATOR, index),
-            {name: tensor for name, tensor in stored.items() if name not in generator},
-        ),
-        Network(
-            _architecture(stored, _GENERATOR, index), shared | {new: stored[name] for new, name in renamed.items()}
-        ),
+        Network(architecture, discriminator),
+        Network(_architecture(stored, _GENERATOR, index), shared | renamed),
     )
 
 
 def generator_names(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The tensors of a generator under its names beside a discriminator, without the embeddings that both share."""
     unshared = {name: value for name, value in tensors.items() if not name.startswith(_EMBEDDINGS)}
-    return {
-        _GENERATOR + name.removeprefix(_DISCRIMINATOR) if name.startswith(_DISCRIMINATOR) else name: value
-        for name, value in unshared.items()
-    }
+    return {re.sub(f"^{_DISCRIMINATOR}", _GENERATOR, name): value for name, value in unshared.items()}
 
 
 def check_written(encoder: BertConfig) -> None:
     """Raise InputError for what no checkpoint tells, so that the original would compute another function."""
-    as_read = dataclasses.replace(
-        encoder, num_attention_heads=max(1, encoder.hidden_size // 64), hidden_act="gelu_erf", layer_norm_eps=1e-12
-    )
-    for name in ("num_attention_heads", "hidden_act", "layer_norm_eps"):
-        if (mine := getattr(encoder, name)) != (theirs := getattr(as_read, name)):
+    heads = max(1, encoder.hidden_size // 64)
+    for name, theirs in (("num_attention_heads", heads), ("hidden_act", "gelu_erf"), ("layer_norm_eps", 1e-12)):
+        if (mine := getattr(encoder, name)) != theirs:
             raise InputError(
                 f"model.{name} is {mine}, but google-research/electra computes with {theirs} and stores none: write "
                 "the model with --to hf"
@@ -89,12 +78,8 @@ def check_written(encoder: BertConfig) -> None:
 
 
 def _architecture(stored: Mapping[str, StoredTensor], prefix: str, index: str, num_heads: int = 0) -> Architecture:
-    """The sizes of an ELECTRA's network, or with `num_heads` those of a BERT, as its tensors tell them.
-
-    An ELECTRA's heads are 64 wide (`util/training_utils.py`, `get_bert_config`), and its gelu is exact
-    (`model/modeling.py`, `gelu`). InputError: a tensor that tells a size is missing, or a BERT's embeddings are
-    narrower than its encoder.
-    """
+    """The sizes of an ELECTRA's network, or with `num_heads` those of a BERT, as its tensors tell them."""
+    # An ELECTRA's heads are 64 wide (`util/training_utils.py`, `get_bert_config`), its gelu is exact (`modeling.py`).
     family, embeddings = ("bert", "bert/embeddings/") if num_heads else ("electra", _EMBEDDINGS)
 
     def shape(name: str) -> tuple[int, ...]:

@@ -1,7 +1,5 @@
 """Copying of weights, for all formats: a model from tensors under a format's names, and back."""
 
-from __future__ import annotations
-
 import posixpath
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
@@ -110,7 +108,7 @@ def read_model(
     return Networks(model, tuple(part for part in parts if part not in read), remarks=tuple(unread))
 
 
-def tensors_of(model: Model, format_: Format, family: str | None = None) -> dict[str, np.ndarray]:
+def tensors_of(model: "Model", format_: Format, family: str | None = None) -> dict[str, np.ndarray]:
     """The weights of a model that a format can store, float32, under its names and in its layout."""
     from keras import ops
 
@@ -123,14 +121,14 @@ def tensors_of(model: Model, format_: Format, family: str | None = None) -> dict
     return tensors
 
 
-def parts_of(model: Model, format_: Format, family: str | None = None, stored: bool = True) -> tuple[Part, ...]:
+def parts_of(model: "Model", format_: Format, family: str | None = None, stored: bool = True) -> tuple[Part, ...]:
     """The parts of a model that a format stores, or with weights that it does not store."""
     paths, table = variables_by_path(model), architecture_of(model, family).weights()
     chosen = (w.part for w in table if w.path in paths and bool(w.stored(format_)) == stored)
     return tuple(dict.fromkeys(chosen))
 
 
-def left_out(model: Model, format_: Format, family: str | None = None) -> tuple[Part, ...]:
+def left_out(model: "Model", format_: Format, family: str | None = None) -> tuple[Part, ...]:
     """The parts of a model, besides the encoder, that a format cannot store."""
     return tuple(part for part in parts_of(model, format_, family, stored=False) if part != "encoder")
 
@@ -144,7 +142,7 @@ def named(names: Collection[str], most: int = 5) -> str:
     return ", ".join(sorted(names)[:most]) + (", ..." if len(names) > most else "")
 
 
-def copy_weights(source: Model, target: Model) -> tuple[Part, ...]:
+def copy_weights(source: "Model", target: "Model") -> tuple[Part, ...]:
     """Assign the weights that two models of one encoder both have; return the parts of `target` that keep theirs."""
     ours, theirs = variables_by_path(target), variables_by_path(source)
     untrained: dict[Part, None] = {}
@@ -156,7 +154,7 @@ def copy_weights(source: Model, target: Model) -> tuple[Part, ...]:
     return tuple(untrained)
 
 
-def variables_by_path(model: Model) -> dict[str, Any]:
+def variables_by_path(model: "Model") -> dict[str, Any]:
     """The variables of a model by their path in the table, independent of the model's name and parents."""
     backbone = backbone_of(model)
     inner = [backbone.embeddings, backbone.embeddings_project, *backbone.encoder_layers, backbone.final_layer_norm]

@@ -79,10 +79,7 @@ class ArrayExamples:
             yield {name: values[worker * rows : (worker + 1) * rows] for name, values in batch.items()}
 
     def eval_batches(self, batch_size: int) -> Iterator[Arrays]:
-        """The held-out examples once, in order; rows of weight 0, without token labels, fill up the last batch.
-
-        So every example counts once, and all batches have `batch_size` rows.
-        """
+        """The held-out examples once, in order; rows of weight 0, without token labels, fill up the last batch."""
         for first in range(0, self.eval_examples, batch_size):
             chosen = np.arange(first, first + batch_size)
             batch = self._batch(self._held_out, self._held_out_lengths, np.minimum(chosen, self.eval_examples - 1))
@@ -94,8 +91,12 @@ class ArrayExamples:
 
     def _chosen(self, batch_size: int, first_example: int, seed: int) -> Iterator[np.ndarray]:
         """The rows of each batch, int [batch_size]."""
-        # Computed once per epoch; a batch may span two.
-        order = functools.lru_cache(maxsize=2)(functools.partial(epoch_order, seed, self.train_examples))
+
+        @functools.lru_cache(maxsize=2)  # a batch may span two epochs
+        def order(epoch: int) -> np.ndarray:
+            # Seeds must be non-negative.
+            return np.random.default_rng([seed % 2**64, epoch]).permutation(self.train_examples)
+
         for first in itertools.count(first_example, batch_size):
             epochs, places = np.divmod(np.arange(first, first + batch_size), self.train_examples)
             yield np.concatenate([order(epoch)[places[epochs == epoch]] for epoch in np.unique(epochs).tolist()])
@@ -107,12 +108,6 @@ class ArrayExamples:
             longest = -(-longest // LENGTH_MULTIPLE) * LENGTH_MULTIPLE
             batch |= {name: batch[name][..., :longest] for name in SEQUENCES if name in batch}
         return batch
-
-
-def epoch_order(seed: int, examples: int, epoch: int) -> np.ndarray:
-    """The order of the examples in an epoch, int [examples]."""
-    # Seeds must be non-negative.
-    return np.random.default_rng([seed % 2**64, epoch]).permutation(examples)
 
 
 def _weighted(arrays: Mapping[str, np.ndarray]) -> Arrays:

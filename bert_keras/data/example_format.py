@@ -51,8 +51,6 @@ Rows of different groups share no document, but for random second segments, and 
 document. Packed rows hold sequences of one group (docs/decisions/0043-standard-errors-are-of-documents.md).
 """
 
-from __future__ import annotations
-
 import concurrent.futures
 import dataclasses
 import json
@@ -106,15 +104,12 @@ class ExampleLayout:
     masking: str  # `static` or `dynamic` (`bert_keras.data.masking.MaskingSettings.when`)
 
     @classmethod
-    def bert(cls, max_seq_length: int, max_predictions_per_seq: int) -> ExampleLayout:
+    def bert(cls, max_seq_length: int, max_predictions_per_seq: int) -> "ExampleLayout":
         """The original's layout: mlm_nsp, masked, one sequence per row."""
         return cls("mlm_nsp", max_seq_length, max_predictions_per_seq, 1, "static")
 
     def features(self, *, masked: bool) -> dict[str, Feature]:
-        """The features by name.
-
-        `masked`: whether the examples are stored masked; with dynamic masking only the `eval` split is.
-        """
+        """The features by name; `masked`: as stored masked; with dynamic masking only the `eval` split is."""
         T, P, S = self.max_seq_length, self.max_predictions_per_seq, self.max_sequences
         features = {
             "input_ids": Feature(T, "ids"),
@@ -136,7 +131,7 @@ class ExampleLayout:
         return features
 
 
-def feature_spec(layout: ExampleLayout, *, masked: bool) -> dict[str, tf.io.FixedLenFeature]:
+def feature_spec(layout: ExampleLayout, *, masked: bool) -> "dict[str, tf.io.FixedLenFeature]":
     """`layout.features` in the form of `tf.io.parse_example`."""
     import tensorflow as tf
 
@@ -172,7 +167,7 @@ class ExampleSpec:
         )
 
     @classmethod
-    def load(cls, directory: str) -> ExampleSpec:
+    def load(cls, directory: str) -> "ExampleSpec":
         """Read the spec beside the shards in `directory`. ValueError: a field is missing (spec of an older version)."""
         path = f"{directory}/{EXAMPLE_SPEC_FILE}"
         spec = json.loads(epath.Path(path).read_text())
@@ -211,10 +206,7 @@ class Shard(NamedTuple):
 
 
 def read_shards(directory: str, split: str) -> list[Shard]:
-    """The shards of a split, with full paths; checks that the files exist and have the recorded sizes.
-
-    InputError: the figures are missing or differ from the files; names the first such file.
-    """
+    """The shards of a split, with full paths; InputError for the first file without its recorded size."""
     path = epath.Path(f"{directory}/{SHARDS_FILE}")
     if not path.exists():
         raise InputError(f"{directory} has no {SHARDS_FILE}: make the examples again with this version")

@@ -42,10 +42,7 @@ class _OtherForm(Exception):
 
 
 class ExampleParser:
-    """Parser of serialized tf.Examples with features of fixed lengths.
-
-    `features`: the wanted features by name; others in an example are skipped.
-    """
+    """Parser of serialized tf.Examples with features of fixed lengths; others in an example are skipped."""
 
     def __init__(self, features: Mapping[str, Feature]):
         self._features = [
@@ -169,10 +166,8 @@ def _floats(payloads: Sequence[bytes], L: int) -> np.ndarray | None:
 
 
 def _integers(payloads: Sequence[bytes], L: int) -> np.ndarray | None:
-    """int32 [B, L] of packed varints; None: a payload has another number of values.
-
-    A varint has seven bits a digit, the lowest digit first; the last digit is below 0x80.
-    """
+    """int32 [B, L] of packed varints; None: a payload has another number of values."""
+    # A varint has seven bits a digit, the lowest digit first; the last digit is below 0x80.
     sizes = np.fromiter(map(len, payloads), np.int64, len(payloads))
     padded = np.frombuffer(b"".join([*payloads, bytes(4)]), np.uint8)
     data = padded[:-4]

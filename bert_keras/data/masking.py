@@ -83,20 +83,16 @@ class MaskingSettings:
 class MaskingVocabulary:
     """The part of a vocabulary that masking uses."""
 
-    # Bool [V]: the token continues the word before it ("##"; in byte-level BPE: no space before it).
-    is_suffix: np.ndarray
-    # Whether such a token begins a word after a separator, as in byte-level BPE, where the first word of a sentence has
-    # no space before it.
-    suffix_begins: bool
+    is_suffix: np.ndarray  # bool [V]: the token continues the word before it ("##"; in byte-level BPE: without a space)
+    suffix_begins: bool  # whether such a token begins a word after a separator, as in byte-level BPE
     special: np.ndarray  # bool [V], [PAD], [CLS] and [SEP]. [UNK] and [MASK] in a text count as ordinary tokens.
     real_ids: np.ndarray  # integers, all tokens but the special ones, [UNK], [MASK] and [unused...]
     mask_id: int  # id of [MASK]
 
     @classmethod
     def of(cls, tokenizer: Tokenizer) -> "MaskingVocabulary":
-        """Make it from a tokenizer, WordPiece or byte-level BPE."""
-        size = len(tokenizer.vocabulary)
-        special = np.zeros(size, bool)
+        """Make it from a tokenizer."""
+        special = np.zeros(len(tokenizer.vocabulary), bool)
         special[[tokenizer.pad_id, tokenizer.cls_id, tokenizer.sep_id]] = True
         real = ~special
         real[[tokenizer.unk_id, tokenizer.mask_id]] = False
@@ -109,15 +105,10 @@ class MaskingVocabulary:
 def num_predictions(
     num_tokens: np.ndarray, num_maskable: np.ndarray, settings: MaskingSettings, rng: np.random.Generator
 ) -> np.ndarray:
-    """Number of predictions for N sequences.
+    """Number of predictions for N sequences, int64 [N].
 
-    Returns int64 [N]. "nearest" rounds half to even, as the original does under Python 3: 10 tokens give 2 (1.5), 30
-    give 4 (4.5).
-
-    Args:
-        num_tokens: int64 [N], tokens, counting [CLS] and [SEP].
-        num_maskable: int64 [N], tokens that may be chosen.
-        rng: for `stochastic` rounding, which draws a number for each sequence.
+    "nearest" rounds half to even, as the original does under Python 3: 10 tokens give 2 (1.5), 30 give 4 (4.5).
+    `num_tokens`: int64 [N], counting [CLS] and [SEP]. `num_maskable`: int64 [N], those that may be chosen.
     """
     if settings.rounding == "nearest":
         wanted = np.maximum(np.rint(num_tokens * settings.masked_lm_prob), 1)
@@ -149,8 +140,7 @@ def mask_tokens(
 ) -> dict[str, np.ndarray]:
     """Choose tokens and mask them: `create_masked_lm_predictions` of the original and of its successors.
 
-    ValueError: a row has more than P predictions. InputError: `random_tokens` is "real", and the vocabulary has no real
-    tokens.
+    ValueError: a row has more than P predictions. InputError: `random_tokens` is "real", and the vocabulary has none.
 
     Args:
         input_ids: integers [N, T].

@@ -56,14 +56,7 @@ def split_name(pattern: str) -> tuple[str, str]:
 
 
 def examples_by_source(weights: Sequence[float], examples: np.ndarray | int) -> np.ndarray:
-    """How many of the first `examples` of a stream are from each source.
-
-    Args:
-        weights: weights of the S sources.
-        examples: int [...].
-
-    Returns:
-        int64 [S, ...]; the sum over S is `examples`.
+    """How many of the first `examples`, int [...], of a stream are from each of S sources: int64 [S, ...].
 
     >>> examples_by_source([2, 3], np.array([2, 3, 5, 10])).tolist()
     [[0, 1, 2, 4], [2, 2, 3, 6]]
@@ -104,11 +97,7 @@ def parse_numbers(texts: Sequence[str], setting: str) -> dict[str, float]:
 def source_rates(sizes: Mapping[str, int], power: float) -> dict[str, float]:
     """The number of times that each source is read while the largest is read once.
 
-    Read so, a source of n_i sentences has n_i ** power beside the others' (arXiv 1911.02116, section 3.1).
-
-    Args:
-        sizes: number of sentences by name.
-        power: `corpus.source_power`, from 0 (all sources alike) to 1 (all text alike).
+    Read so, a source of n_i sentences (`sizes`) has n_i ** power beside the others' (arXiv 1911.02116, section 3.1).
 
     >>> source_rates({"en": 10_000, "sw": 100}, 0.5)
     {'en': 1.0, 'sw': 10.0}
@@ -118,10 +107,7 @@ def source_rates(sizes: Mapping[str, int], power: float) -> dict[str, float]:
 
 
 def check_names(names: Sequence[str], weights: Mapping[str, float]) -> None:
-    """Refuse a source without a number, and a number without a source, of `training.source_weights`.
-
-    InputError: there is one; names it.
-    """
+    """InputError for a source without a number, or a number without a source, of `training.source_weights`."""
     if weights and (wrong := sorted({*weights} - {*names}) or sorted({*names} - {*weights})):
         known = f"are {', '.join(names)}" if any(names) else "have no names: give --corpus NAME=GLOB"
         problem = "is no source of the examples" if wrong[0] in weights else "has no number"

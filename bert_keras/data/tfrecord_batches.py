@@ -150,21 +150,15 @@ class DynamicMasking:
 
 
 class Group(NamedTuple):
-    """Shards that are read and shuffled together.
-
-    `skip`: number of examples, in shuffled order, that were read before.
-    """
+    """Shards that are read and shuffled together."""
 
     paths: list[str]
     seed: int
-    skip: int
+    skip: int  # number of examples, in shuffled order, that were read before
 
 
 def groups_of_shards(shards: Sequence[Shard], first_example: int, seed: int) -> Iterator[Group]:
-    """Endless groups from example `first_example` on: pass after pass over the documents.
-
-    `shards`: shards of all passes; at least one with records.
-    """
+    """Endless groups of the shards of all passes, from example `first_example` on, pass after pass."""
     passes = [[s for s in shards if s.pass_number == number] for number in sorted({s.pass_number for s in shards})]
     cycles, skip = divmod(first_example, sum(shard.records for shard in shards))
     for epoch in itertools.count(cycles * len(passes)):

@@ -1,7 +1,5 @@
 """Trainings on the same rows from the same initial checkpoint, for a search and for restarts."""
 
-from __future__ import annotations
-
 import dataclasses
 import gc
 import itertools
@@ -45,33 +43,24 @@ _MAX_CHECKED = 5000
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class FineTuner:
-    """Trains and scores models of one task, from one initial checkpoint, with any training settings.
-
-    Attributes:
-        rows: rows by split; `eval` has the held-out ones, `train` also those that the teacher labelled.
-        root: folder of all trainings.
-        identity: a hash of everything that the weights depend on, apart from the settings of the training.
-        scoring: a hash of everything else that scores depend on.
-        teacher: a model whose outputs are learned, too, as `distillation` says; None: the labels alone.
-    """
+    """Trains and scores models of one task, from one initial checkpoint, with any training settings."""
 
     task: Task
     settings: TaskSettings
     init: ModelFolder
-    rows: Mapping[str, Sequence[TaskRow]]
-    root: str
-    identity: str
-    scoring: str
-    teacher: Teacher | None = None
+    rows: Mapping[str, Sequence[TaskRow]]  # by split; `eval` are held out, `train` has those that the teacher labelled
+    root: str  # folder of all trainings
+    identity: str  # a hash of everything that the weights depend on, apart from the settings of the training
+    scoring: str  # a hash of everything else that scores depend on
+    teacher: Teacher | None = None  # a model whose outputs are learned, too; None: the labels alone
     distillation: DistillationSettings = dataclasses.field(default_factory=DistillationSettings)
 
     @classmethod
-    def from_job(cls, job: FinetuneJob) -> FineTuner:
+    def from_job(cls, job: FinetuneJob) -> "FineTuner":
         """Read the rows and the initial checkpoint of a job.
 
-        Raises:
-            InputError: the rows are of another task, a model cannot be read, or rows without labels have no teacher.
-            StageError: more than `job.max_unknown_fraction` of the texts' tokens are unknown to the vocabulary.
+        InputError: the rows are of another task, a model cannot be read, or rows without labels have no teacher.
+        StageError: more than `job.max_unknown_fraction` of the texts' tokens are unknown to the vocabulary.
         """
         spec = read_spec(job)
         init = _init_checkpoint(job, spec.task)
@@ -118,10 +107,8 @@ class FineTuner:
         return score(self.task, [row.gold for row in rows], trained.answers(rows, batch_size))
 
     def held_out_scores(self, config: FineTuningConfig) -> dict[str, float]:
-        """The scores of a training, which runs unless they are known; nan if it diverges.
-
-        The scores stay in its folder, even if the model is removed.
-        """
+        """The scores of a training, which runs unless they are known; nan if it diverges."""
+        # They stay in its folder, even if the model is removed.
         path = os.path.join(self.folder(config), f"{self.scoring}-{HELD_OUT_SCORES_FILE}")
         if epath.Path(path).exists():
             scores = json.loads(epath.Path(path).read_text())
@@ -140,11 +127,7 @@ class FineTuner:
 
 
 def read_spec(job: FinetuneJob) -> TaskSpec:
-    """Read the spec of a job's rows.
-
-    Raises:
-        InputError: the rows are of another task.
-    """
+    """Read the spec of a job's rows; InputError if they are of another task."""
     spec = TaskSpec.load(job.rows)
     if spec.task.name != task_of(job.task).name:
         raise InputError(f"{job.rows} has the rows of {spec.task.name}, not of {job.task}: make them again")

@@ -1,7 +1,5 @@
 """Fine-tuning: from rows to a scored and exported model."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 from collections.abc import Sequence
@@ -11,13 +9,7 @@ from etils import epath
 
 from bert_keras.errors import InputError
 from bert_keras.files import json_text
-from bert_keras.finetuning.artifact_files import (
-    PREDICTIONS_FOLDER,
-    RESTARTS_FILE,
-    SCORES_FILE,
-    SEARCH_FILE,
-    TEACHER_FILE,
-)
+from bert_keras.finetuning import artifact_files
 from bert_keras.finetuning.fine_tuner import EVAL, UNLABELLED, FineTuner, read_spec
 from bert_keras.finetuning.restarts import train_restarts
 from bert_keras.finetuning.search import search
@@ -40,13 +32,10 @@ from bert_keras.training.log import TrainingLog
 def finetune(job: FinetuneJob) -> None:
     """Fine-tune on `job.rows`, score all other splits, and export the model to `job.output_dir`.
 
-    `job.logs_dir` gets the scores (`SCORES_FILE`) and official prediction files of every split but the training rows,
-    the scores of all seeds (`RESTARTS_FILE`), those of a search (`SEARCH_FILE`), and the log, which has the scores of
-    `eval`. Of several workers the first one writes.
-
-    Raises:
-        InputError: rows, settings and initial checkpoint do not fit each other, or a search has several workers.
-        StageError: no training of the search ended with a score.
+    `job.logs_dir` gets the scores and official prediction files of every split but the training rows, the scores of all
+    seeds and those of a search (`artifact_files`), and the log, which has the scores of `eval`. Of several workers the
+    first one writes. InputError: rows, settings and initial checkpoint do not fit each other, or a search has several
+    workers. StageError: no training of the search ended with a score.
     """
     reports: dict[str, Any] = {}
     if job.search.enabled:
@@ -55,7 +44,7 @@ def finetune(job: FinetuneJob) -> None:
                 "a search runs in one process, not with training.strategy=multi_worker; search on one machine, then "
                 "train on several with --set training.* of its result"
             )
-        best, reports[SEARCH_FILE] = search(FineTuner.from_job(job), job.training, job.search)
+        best, reports[artifact_files.SEARCH_FILE] = search(FineTuner.from_job(job), job.training, job.search)
         job = dataclasses.replace(job, training=best)
     config = job.training
     counts = read_spec(job).counts
@@ -72,7 +61,7 @@ def finetune(job: FinetuneJob) -> None:
         return
     # Score the model in its exported precision.
     trained = dataclasses.replace(chosen.trained, model=served_task_model(chosen.trained.model, job.export.precision))
-    predictions = os.path.join(job.logs_dir, PREDICTIONS_FOLDER)
+    predictions = os.path.join(job.logs_dir, artifact_files.PREDICTIONS_FOLDER)
     scores: dict[str, dict[str, float]] = {}
     for split, rows in tuner.rows.items():
         if split != "train" and rows:
@@ -82,9 +71,9 @@ def finetune(job: FinetuneJob) -> None:
     log = TrainingLog(directory, training.num_train_steps)
     log.write("eval", training.num_train_steps, {f"official_{name}": value for name, value in scores["eval"].items()})
     copy_logs(directory, job.logs_dir)
-    reports |= {SCORES_FILE: scores, RESTARTS_FILE: chosen.report}
+    reports |= {artifact_files.SCORES_FILE: scores, artifact_files.RESTARTS_FILE: chosen.report}
     if tuner.teacher:
-        reports[TEACHER_FILE] = {
+        reports[artifact_files.TEACHER_FILE] = {
             "scores": tuner.scores(tuner.teacher.trained, config.eval_batch_size),
             "costs": costs({"teacher": tuner.teacher.trained, "model": trained}, tuner.rows[EVAL]),
         }

@@ -1,7 +1,5 @@
 """The initial checkpoint of a fine-tuning: the encoder and the tokenizer of a `ModelFolder`."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 from collections.abc import Sequence
@@ -29,19 +27,11 @@ ROBERTAS = ("roberta", "xlm-roberta", "camembert", "mpnet")
 
 
 def read_init(directory: str, cased: bool | None = None, task: Task | None = None) -> ModelFolder:
-    """Read the model of a folder: google-research/bert's, Hugging Face's, keras-hub's, or a pushed one.
+    """Read the model of a folder (`read_folder`).
 
-    Of a model that is fine-tuned for tasks with the same labels the head is used (`continues`), of others only the
-    pooler. The seed of the run draws what is missing, such as a RoBERTa's pooler, the dense layer of its classification
-    head.
-
-    Args:
-        task: the task of the training; a notice says whether the head is used.
-        cased: whether the vocabulary keeps case; None: as recorded in the folder.
-
-    Raises:
-        InputError: it cannot be read, has no vocabulary or another model's, or does not record whether that is
-            lower-cased.
+    Of a model that is fine-tuned for a task with the same labels the head is used (`continues`), which a notice says,
+    of others only the pooler. The seed of the run draws what is missing, such as a RoBERTa's pooler, the dense layer of
+    its classification head. InputError: it cannot be read, or has no vocabulary or another model's.
     """
     folder = read_folder(directory, cased)
     if task is None or not continues(folder, task):
@@ -59,11 +49,7 @@ def read_init(directory: str, cased: bool | None = None, task: Task | None = Non
 def init_checkpoint(
     config: BertConfig, tokenizer: Tokenizer, encoder: keras.Model | None = None, family: str = "bert"
 ) -> ModelFolder:
-    """An encoder in memory; None: the task model draws its weights.
-
-    Raises:
-        InputError: the vocabulary has not the encoder's size.
-    """
+    """An encoder in memory; None: the task model draws its weights."""
     check_size(config, tokenizer)
     width = encoder.embedding_size if encoder else config.of_width().hidden_size
     load = (lambda: Networks(encoder)) if encoder else None
@@ -112,11 +98,7 @@ def check_reads(init: ModelFolder, settings: TaskSettings, task: Task, config: F
 
 
 def check_knows(init: ModelFolder, rows: Sequence[TaskRow], max_unknown: float) -> None:
-    """Refuse a vocabulary that does not know the language of the texts.
-
-    Raises:
-        StageError: more than `max_unknown` of the tokens are [UNK].
-    """
+    """StageError for a vocabulary to which more than `max_unknown` of the texts' tokens are [UNK]."""
     tokenizer = init.known_tokenizer()
     values = (value for row in rows for value in row.inputs.values())
     ids, _ = tokenizer.encode([t for value in values for t in ([value] if isinstance(value, str) else value)])
@@ -144,10 +126,7 @@ def with_head_of(settings: TaskSettings, init: ModelFolder) -> TaskSettings:
 
 
 def initialize_encoder(model: keras.Model, init: ModelFolder, task: Task | None = None) -> None:
-    """Assign the encoder's weights to that of a built task model, whose seeds stay its own.
-
-    Those of the head, too, if `task` is given, and the initial model `continues` in a model of the same layers.
-    """
+    """Assign the weights of the encoder, and of the head if the model `continues` for `task`, to a built task model."""
     model.drops_encoder_output = init.family in ROBERTAS
     encoder = init.encoder
     if encoder is None:

@@ -1,7 +1,5 @@
 """Prediction for features in memory. Shapes: N sequences, B sequences of a batch, T tokens."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -23,13 +21,10 @@ def compiled(model: keras.Model, features: TaskFeatures) -> Callable[[dict[str, 
 
 
 def predict(model: keras.Model, features: TaskFeatures, batch_size: int, call: Callable[..., Any] | None = None) -> Any:
-    """The model's outputs (an array or a dict of arrays), NumPy [N, ...], without dropout.
+    """The model's outputs (an array or a dict of arrays), NumPy [N, ...], without dropout; ValueError without rows.
 
     Sequences are batched by length, and each batch is as long as its longest sequence; outputs with a token axis are 0
     beyond it. `call` is the model `compiled`, if it is by now.
-
-    Raises:
-        ValueError: there are no rows.
     """
     inputs = {name: features.arrays[name] for name in _INPUTS}
     if not len(inputs["input_mask"]):

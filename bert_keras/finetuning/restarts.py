@@ -4,8 +4,6 @@ Fine-tuning on small sets is unstable; the paper selects the best of several mod
 The selected model's score on the same rows is optimistic; mean and deviation are not.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from typing import Any
@@ -23,18 +21,15 @@ from bert_keras.training.backends.devices import Devices
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Chosen:
-    """The model to export.
+    """The model to export, and a report.
 
-    Attributes:
-        trained: the best model, or the ensemble.
-        config: settings of the best model.
-        report: `metric`, the metric of the selection; `scores`, all scores by seed, NaN if it diverged; `mean` and
-            `deviation` (of the sample, None for one training) of the metric over the seeds with a score; `chosen`, the
-            seeds, best first; `ensemble`, the scores of the ensemble, None for a single model.
+    The report has `metric`, that of the selection; `scores`, all scores by seed, NaN if it diverged; `mean` and
+    `deviation` (of the sample, None for one training) of the metric over the seeds with a score; `chosen`, the seeds,
+    best first; `ensemble`, the scores of the ensemble, None for a single model.
     """
 
-    trained: TrainedTask
-    config: FineTuningConfig
+    trained: TrainedTask  # the best model, or the ensemble
+    config: FineTuningConfig  # of the best model
     report: dict[str, Any]
 
 
@@ -44,10 +39,7 @@ def train_restarts(
     """Train all seeds and select; return None on all workers but the first.
 
     A killed run resumes at its seed; finished trainings come from their checkpoints. A seed that diverges is reported
-    and left out.
-
-    Raises:
-        Diverged: all seeds did.
+    and left out; Diverged if all do.
     """
     metric = tuner.task.metrics[0]
     scores: dict[int, dict[str, float]] = {}

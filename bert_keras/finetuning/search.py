@@ -1,7 +1,5 @@
 """Search over a grid of trainings: the best has the highest first score of the task on the held-out rows."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import math
@@ -17,21 +15,12 @@ from bert_keras.tasks.settings import FineTuningConfig, SearchSettings
 def search(
     tuner: FineTuner, config: FineTuningConfig, settings: SearchSettings
 ) -> tuple[FineTuningConfig, dict[str, Any]]:
-    """The best settings of a grid, and the report of the search.
+    """The best settings of a grid, the others as in `config`, and the report; StageError without any score.
 
     A killed search resumes: each training has a folder with the scores of a finished training or the checkpoints of a
-    killed one. Only the model of the best training stays there.
-
-    Args:
-        config: the settings that the grid does not vary.
-
-    Returns:
-        The settings, and a dict: `metric`, the score that ranks the trainings; `trainings`, a dict each of its values
-        and `score`, None without a score (it diverged, or all its answers are equal and the score is a correlation);
-        `best`, one of them, the first of equal scores.
-
-    Raises:
-        StageError: no training ended with a score.
+    killed one. Only the model of the best training stays there. The report is a dict: `metric`, the score that ranks
+    the trainings; `trainings`, a dict each of its values and `score`, None without a score (it diverged, or all its
+    answers are equal and the score is a correlation); `best`, one of them, the first of equal scores.
     """
     metric, console = tuner.task.metrics[0], Console(highlight=False, soft_wrap=True)
     points = [dict(zip(settings.grid, values, strict=True)) for values in itertools.product(*settings.grid.values())]

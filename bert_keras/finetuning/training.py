@@ -1,7 +1,5 @@
 """Fine-tuning as functions: from rows to a trained model, and from a model and rows to answers."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import tempfile
@@ -56,18 +54,10 @@ def fine_tune(
 ) -> keras.Model:
     """Train a model for a task, with `bert_keras.training.loop`, and return it, float32.
 
-    Args:
-        task: with its labels.
-        settings: how rows become features.
-        init: the encoder, or a task model, and its tokenizer (`bert_keras.finetuning.init_checkpoint`).
-        train: rows with golds.
-        held_out: rows with golds, whose loss is logged.
-        directory: where checkpoints and logs live; the same one with the same arguments resumes.
-        devices: of `bert_keras.training.backends.opening.open_devices`; None opens them.
-        teacher: a model whose outputs are learned, too, as `distillation` says.
-
-    Raises:
-        InputError: rows, settings and encoder do not fit each other.
+    `init`: the encoder, or a task model, and its tokenizer (`bert_keras.finetuning.init_checkpoint`). `held_out`: rows
+    whose loss is logged. `directory`: of checkpoints and logs; the same one with the same arguments resumes. `teacher`:
+    a model whose outputs are learned, too, as `distillation` says. InputError: rows, settings and encoder do not fit
+    each other.
     """
     check_reads(init, settings, task, config)
     kind = task_type_of(task)
@@ -195,13 +185,9 @@ def _train_job(job: Mapping[str, Any]) -> None:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TrainedTask:
-    """A trained model of a task, with its settings and tokenizer.
+    """A trained model of a task, with its settings and tokenizer."""
 
-    Attributes:
-        model: float32.
-    """
-
-    model: keras.Model
+    model: keras.Model  # float32
     task: Task
     settings: TaskSettings
     tokenizer: Tokenizer

@@ -24,8 +24,6 @@ from bert_keras.models.relative_positions import RelativePositions, rotary_table
 
 # Each layer draws its initial weights and dropout masks from its own range of seeds.
 SEEDS_PER_LAYER = 16
-
-
 # Functions of the pooler, the layer before the output layer of a head (`TaskSettings.head`); None: the encoder's
 # activation, then a layer normalisation, as in ModernBERT, whose layer has no bias if the encoder has none.
 HEADS: dict[str, Callable | None] = {
@@ -179,10 +177,9 @@ class BertBackbone(ConfiguredModel):
             self.embeddings_project = Dense(
                 config.hidden_size, use_bias=config.use_bias, kernel_initializer=draw, name="embeddings_project"
             )
-        is_relative = config.relative_attention != "none"
-        self.relative_positions = (
-            RelativePositions(config, seed + 4, name="relative_positions") if is_relative else None
-        )
+        self.relative_positions = None
+        if config.relative_attention != "none":
+            self.relative_positions = RelativePositions(config, seed + 4, name="relative_positions")
         layers = [
             EncoderLayer(config, seed + SEEDS_PER_LAYER * (index + 1), index == 0, name=f"layer_{index}")
             for index in range(config.weight_layers)

@@ -1,7 +1,5 @@
 """Configuration of a BERT encoder."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from collections.abc import Mapping
@@ -144,7 +142,7 @@ class BertConfig:
             )
 
     @classmethod
-    def size(cls, num_hidden_layers: int, hidden_size: int, **other: int | float | str) -> BertConfig:
+    def size(cls, num_hidden_layers: int, hidden_size: int, **other: int | float | str) -> "BertConfig":
         """The published sizes: 64-wide heads and a feed-forward layer of four times the width."""
         return cls(
             num_hidden_layers=num_hidden_layers,
@@ -178,7 +176,7 @@ class BertConfig:
         """The fields up to `causal`, and `variations`."""
         return dict(list(dataclasses.asdict(self).items())[:_ORIGINAL_FIELDS]) | self.variations()
 
-    def of_width(self, embedding_size: int | None = None) -> BertConfig:
+    def of_width(self, embedding_size: int | None = None) -> "BertConfig":
         """The configuration of embeddings, and of a head tied to them; None: of the width that is set here."""
         embedding_size = embedding_size or self.embedding_width or self.hidden_size
         if embedding_size == self.hidden_size:
@@ -191,16 +189,12 @@ class BertConfig:
         return json.dumps(fields, indent=2, sort_keys=True) + "\n"
 
     @classmethod
-    def from_json(cls, text: str) -> BertConfig:
-        """Read `bert_config.json`; missing fields have their defaults, unknown fields are ignored.
-
-        Raises:
-            ValueError: not a JSON object, an unknown activation, or an invalid value.
-        """
+    def from_json(cls, text: str) -> "BertConfig":
+        """Read `bert_config.json`; missing fields have defaults, unknown ones are ignored; ValueError if invalid."""
         return cls.from_fields(json.loads(text), {name: act for act, name in _ORIGINAL_ACTIVATIONS.items()})
 
     @classmethod
-    def from_fields(cls, stored: Any, activations: Mapping[str, HiddenAct]) -> BertConfig:
+    def from_fields(cls, stored: Any, activations: Mapping[str, HiddenAct]) -> "BertConfig":
         """Make it from the fields of a JSON object; `activations` maps its activation names. Errors as above."""
         if not isinstance(stored, dict):
             raise ValueError(f"it holds {type(stored).__name__}, not a JSON object")

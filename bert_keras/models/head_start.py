@@ -65,11 +65,7 @@ def _read_neighbours(backbone: BertBackbone) -> None:
 
 
 def _sinusoids(backbone: BertBackbone) -> tuple[np.ndarray, float]:
-    """Make the position table: cosine and sine of each frequency in the first quarter of the dimensions.
-
-    Returns the frequencies that the first layer gets, in the order of its first dimensions (E / 8 of them, at most H /
-    8), and the amplitude of their sinusoids there.
-    """
+    """Make the position table, a quarter of it sinusoids; return the first layer's frequencies and their amplitude."""
     embeddings, width = backbone.embeddings, backbone.embedding_size
     pairs = max(1, width // 8)
     frequencies = LONGEST ** (-np.arange(pairs) / pairs)
@@ -96,11 +92,7 @@ def _sinusoids(backbone: BertBackbone) -> tuple[np.ndarray, float]:
 
 
 def _pass_on(project: keras.layers.Dense, passed: np.ndarray, sinusoids: int) -> None:
-    """Let a projection [E, H] copy the cosines and sines of some frequencies to its first outputs.
-
-    `passed`: indices of the frequencies. `sinusoids`: number of the first inputs that are cosines and sines; the others
-    give the other outputs.
-    """
+    """Let a projection [E, H] copy the `passed` ones of the `sinusoids`, its first inputs, to its first outputs."""
     kernel, columns = np.array(project.kernel), 2 * len(passed)
     kernel[:sinusoids] = kernel[:, :columns] = 0.0
     kernel[sinusoids:, columns:] /= np.std(kernel[sinusoids:, columns:]) * np.sqrt(len(kernel) - sinusoids)

@@ -275,11 +275,8 @@ class EncoderLayer(keras.layers.Layer):
 
     Post-norm `x = LN(x + dropout(f(x)))`, or pre-norm `x = x + dropout(f(LN(x)))`.
 
-    Call: `x` float [B, T, H], `score_bias` float [B, 1, 1 or T, T], `positions` as in `SelfAttention`
-    -> float [B, T, H].
-
-    `is_first`: the layer follows the embeddings, which are normalised: pre-norm attention is then without (but for
-    shared layers).
+    Call: as `SelfAttention`. `is_first`: the layer follows the embeddings, which are normalised: pre-norm attention is
+    then without (but for shared layers).
     """
 
     def __init__(self, config: BertConfig, seed: int = 0, is_first: bool = False, **kwargs):

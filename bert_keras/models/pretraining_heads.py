@@ -12,9 +12,7 @@ class MaskedLMHead(keras.layers.Layer):
     """Dense, activation, layer normalisation, product with the tied word embeddings, bias (run_pretraining.py).
 
     Call: `sequence_output` float [B, T, H], `positions` int [B, P] or None for all, `word_embeddings` float [V, H]
-    -> logits float [B, P, V] or [B, T, V], computed at `positions` only.
-
-    Computes in the width of the embeddings.
+    -> logits float [B, P, V] or [B, T, V], computed at `positions` only, in the width of the embeddings.
     """
 
     def __init__(self, config: BertConfig, seed: int = 0, **kwargs):

@@ -63,10 +63,8 @@ def served_copy(model: keras.Model, precision: str) -> keras.Model:
 
 
 def traced(function: Callable, specs: Sequence[tf.TensorSpec]) -> Signature:
-    """Trace a signature once; a `tf.function` would be traced again on saving and on every device.
-
-    Served code never branches in Python on a tensor's values, so AutoGraph, a third of the time, is off.
-    """
+    """Trace a signature once; a `tf.function` would be traced again on saving and on every device."""
+    # Served code never branches in Python on a tensor's values, so AutoGraph, a third of the time, is off.
     return tf.function(function, specs, autograph=False).get_concrete_function()
 
 
@@ -106,10 +104,7 @@ def _answers(function: Signature, texts: Sequence[Any]) -> dict[str, tf.Tensor]:
 
 
 def write_model_files(directory: str, model, config_json: str, tokenizer: Tokenizer) -> None:
-    """Write weights, configuration and vocabulary, for further training.
-
-    The vocabulary is `vocab.txt`, `vocab.json` with `merges.txt` (byte-level BPE) or `spiece.model`, as its spec says.
-    """
+    """Write weights, configuration and vocabulary, for further training."""
     spec = json.dumps(vocabulary_spec(tokenizer)) + "\n"
     write_texts(directory, {CONFIG_FILE: config_json, VOCABULARY_SPEC_FILE: spec, **vocabulary_files(tokenizer)})
     model.save_weights(os.path.join(directory, WEIGHTS_FILE))

@@ -42,10 +42,7 @@ _MAX_REPORTED = 3
 
 
 def save_servable(module: tf.Module, directory: str, signatures: Mapping[str, Callable]) -> None:
-    """Save a SavedModel; remove it again if TensorFlow Serving could not run it.
-
-    StageError: the graph has ops that TensorFlow Serving lacks; names op, node, function and reason.
-    """
+    """Save a SavedModel; remove it again, with a StageError, if it has ops that TensorFlow Serving lacks."""
     tf.saved_model.save(module, directory, signatures=signatures)
     path = posixpath.join(directory, SAVED_MODEL_FILE)
     with tf.io.gfile.GFile(path, "rb") as file:
@@ -77,13 +74,7 @@ def refused_ops(graph: graph_pb2.GraphDef) -> list[str]:
 
 
 def why_refused(op: str) -> str:
-    """The reason why TensorFlow Serving cannot run an op; "" if it can.
-
-    >>> why_refused("MatMul")
-    ''
-    >>> why_refused("XlaLaunch")
-    'is not linked into it'
-    """
+    """The reason why TensorFlow Serving cannot run an op; "" if it can."""
     if op in UNSERVABLE_OPS:
         return UNSERVABLE_OPS[op]
     return "" if op in TEXT_OPS or hasattr(tf.raw_ops, op) else "is not linked into it"

@@ -3,6 +3,7 @@
 import dataclasses
 from typing import Any, Literal
 
+from bert_keras.errors import check_settings
 from bert_keras.models.config import BertConfig
 from bert_keras.tokenizers.protocol import Tokenizer
 
@@ -55,11 +56,8 @@ class EmbeddingSettings:
     def __post_init__(self) -> None:
         # A list in JSON.
         object.__setattr__(self, "matryoshka_dimensions", tuple(self.matryoshka_dimensions))
-        if self.max_seq_length < 0 or 0 < self.max_seq_length < 3:
-            raise ValueError(
-                f"export.embedding.max_seq_length is {self.max_seq_length}; it must be 0, or 3 and more, for a token "
-                "between [CLS] and [SEP]"
-            )
+        rule = "0, or 3 and more, for a token between [CLS] and [SEP]"
+        check_settings("export.embedding", self, rule, lambda x: x == 0 or x >= 3, "max_seq_length")
 
 
 NO_EMBEDDING = EmbeddingSettings()

@@ -24,8 +24,6 @@ Signatures (B rows):
                           their vectors by `embed`, float[B, 2, H]
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from collections.abc import Mapping, Sequence
@@ -86,11 +84,7 @@ _EXAMPLE_METHODS = {
 
 
 class ServedTask(tf.Module):
-    """A task model with its tokenizer in the graph, from raw text to answers.
-
-    Args:
-        task: the task, with its labels.
-    """
+    """A task model with its tokenizer in the graph, from raw text to answers."""
 
     def __init__(
         self,
@@ -172,16 +166,8 @@ def export_task_model(
 ) -> None:
     """Write the SavedModel, its warm-up requests, and the files for further training.
 
-    These are weights, configuration, vocabulary, `task_spec.json` and `task_settings.json`; for an ensemble the
-    weights of its first model.
-
-    Args:
-        model: a task model (`bert_keras.models.task_models`), or an `Ensemble` of task models.
-        task: the task, with the labels of the data.
-        record: as in `bert_keras.saved_model.pretrained.export_saved_model`.
-
-    Raises:
-        StageError: the graph holds an op that TensorFlow Serving cannot run (`bert_keras.saved_model.servable_ops`).
+    These are weights, configuration, vocabulary, `task_spec.json` and `task_settings.json`; for an `Ensemble` the
+    weights of its first model. `record` and errors: as of `bert_keras.saved_model.pretrained.export_saved_model`.
     """
     export = export or ExportSettings()
     served = served_task_model(model, export.precision)

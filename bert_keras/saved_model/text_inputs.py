@@ -34,10 +34,7 @@ def graph_tokenizer_of(tokenizer: Tokenizer) -> GraphTokenizer | GraphByteBpe | 
 def mask_tokenizer_of(
     tokenizer: Tokenizer, graph: GraphTokenizer | GraphByteBpe | GraphSentencePiece
 ) -> Callable[[tf.Tensor], Any]:
-    """The graph version of a tokenizer for texts with masks, each of which is one token.
-
-    `graph`: the graph version of `tokenizer`, whose tables are used again if possible.
-    """
+    """The graph version of a tokenizer for texts with masks, each one token; of `graph` the tables are used again."""
     if not isinstance(graph, GraphTokenizer):
         return graph.with_masks
     assert isinstance(tokenizer, BertTokenizer)
@@ -122,9 +119,6 @@ def encode(
 ) -> dict[str, tf.Tensor]:
     """The signatures `encode` and `encode_pair`: encoder outputs of texts or pairs string [B].
 
-    Args:
-        pooled: whether the encoder has a trained pooler.
-
     Returns: `pooled_output` [B, H] if `pooled`, `sequence_output` [B, T', H], `tokens` [B, T'], "[PAD]" for padding.
     """
     packed = inputs(text, text_pair)
@@ -137,9 +131,7 @@ def encode(
 
 
 def embed(backbone, inputs: TextInputs, settings: EmbeddingSettings, text: tf.Tensor) -> dict[str, tf.Tensor]:
-    """The signature `embed`: one vector for each text string [B].
-
-    As in sentence-transformers' Pooling and Normalize (Reimers and Gurevych 2019, section 3).
+    """The signature `embed`: one vector for each text string [B] (Reimers and Gurevych 2019, section 3).
 
     Returns: `embedding` float [B, H], and `num_tokens` int32 [B], the tokens that were read.
     """

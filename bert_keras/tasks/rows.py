@@ -18,8 +18,6 @@ the served model's input; and, if the file names the source of a row, `source` b
     retrieval        the same                                    the text_pair; None without one
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -37,19 +35,12 @@ Input = str | tuple[str, ...]
 
 @dataclasses.dataclass(frozen=True)
 class TaskRow:
-    """One row.
+    """One row."""
 
-    Attributes:
-        row_id: the official id if the data have one (SQuAD, GLUE's index), else the number of the row from 0.
-        inputs: by name, as above; `choices` is a tuple.
-        gold: the gold answer, as above; None in test sets.
-        source: source of the row (MNLI's genre), a slice of the scores; "" if unknown.
-    """
-
-    row_id: str
-    inputs: Mapping[str, Input]
-    gold: Any = None
-    source: str = ""
+    row_id: str  # the official id if the data have one (SQuAD, GLUE's index), else the number of the row from 0
+    inputs: Mapping[str, Input]  # by name, as above; `choices` is a tuple
+    gold: Any = None  # the gold answer, as above; None in test sets
+    source: str = ""  # source of the row (MNLI's genre), a slice of the scores; "" if unknown
 
     def to_features(self) -> dict[str, list[bytes]]:
         """Convert to the features of a `tf.Example`."""
@@ -61,7 +52,7 @@ class TaskRow:
         return features
 
     @classmethod
-    def from_features(cls, features: Mapping[str, list[bytes]]) -> TaskRow:
+    def from_features(cls, features: Mapping[str, list[bytes]]) -> "TaskRow":
         """Inverse of `to_features`."""
         inputs: dict[str, Input] = {}
         for name, values in features.items():
@@ -74,26 +65,19 @@ class TaskRow:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TaskFeatures:
-    """A model's inputs for rows: sequences of token ids.
+    """A model's inputs for rows: sequences of token ids."""
 
-    Attributes:
-        arrays: by name, [N, ...]: the backbone's inputs (`input_ids`, `input_mask`, `segment_ids`, int32 [N, T], for
-            multiple choice [N, C, T]) and the objective's labels (`labels`, `token_labels`, `weights`, ...).
-        row_of: int64 [N], the row of each sequence; a context may have several windows.
-        windows: maps positions to answers: to characters for spans, to words for tagging.
-    """
-
+    # By name, [N, ...]: the backbone's inputs (`input_ids`, `input_mask`, `segment_ids`, int32 [N, T], for multiple
+    # choice [N, C, T]) and the objective's labels (`labels`, `token_labels`, `weights`, ...).
     arrays: dict[str, np.ndarray]
-    row_of: np.ndarray
-    windows: Any = None
+    row_of: np.ndarray  # int64 [N], the row of each sequence; a context may have several windows
+    windows: Any = None  # maps positions to answers: to characters for spans, to words for tagging
 
 
 def write_rows(directory: str, task: Task, splits: Mapping[str, Sequence[TaskRow]]) -> None:
     """Write rows as a `FinetuneJob` reads them: `Split-NAME/examples-00000-of-00001.tfrecord` and `task_spec.json`.
 
-    Args:
-        task: with its labels.
-        splits: `train` and `eval`, whose golds are known, and any others, by name.
+    `splits`: `train` and `eval`, whose golds are known, and any others, by name.
     """
     root = epath.Path(directory)
     for split, rows in splits.items():

@@ -11,8 +11,6 @@ With RoBERTa's tokenizer, in fairseq's format (models/roberta/hub_interface.py, 
 Shapes: N sequences, T tokens.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import sys
 from collections.abc import Sequence
@@ -27,40 +25,35 @@ from bert_keras.tokenizers.protocol import Tokenizer
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TokenRuns:
-    """Runs of token ids: run i is `ids[starts[i] : starts[i] + lengths[i]]`.
+    """Runs of token ids: run i is `ids[starts[i] : starts[i] + lengths[i]]`."""
 
-    Attributes:
-        ids: int32, for all texts.
-        starts, lengths: int64 [N].
-    """
-
-    ids: np.ndarray
-    starts: np.ndarray
-    lengths: np.ndarray
+    ids: np.ndarray  # int32, for all texts
+    starts: np.ndarray  # int64 [N]
+    lengths: np.ndarray  # int64 [N]
 
     @classmethod
-    def of(cls, tokenizer: Tokenizer, texts: Sequence[str]) -> TokenRuns:
+    def of(cls, tokenizer: Tokenizer, texts: Sequence[str]) -> "TokenRuns":
         """The tokens of texts."""
         return cls._of(*tokenizer.encode(texts))
 
     @classmethod
-    def of_words(cls, tokenizer: Tokenizer, words: Sequence[str]) -> TokenRuns:
+    def of_words(cls, tokenizer: Tokenizer, words: Sequence[str]) -> "TokenRuns":
         """The tokens of words in a text (`Tokenizer.encode_words`)."""
         return cls._of(*tokenizer.encode_words(words))
 
     @classmethod
-    def _of(cls, ids: np.ndarray, splits: np.ndarray) -> TokenRuns:
+    def _of(cls, ids: np.ndarray, splits: np.ndarray) -> "TokenRuns":
         return cls(ids, splits[:-1], np.diff(splits))
 
-    def first(self, counts: np.ndarray) -> TokenRuns:
+    def first(self, counts: np.ndarray) -> "TokenRuns":
         """The first `counts` int [N] of each run."""
         return TokenRuns(self.ids, self.starts, counts)
 
-    def last(self, counts: np.ndarray) -> TokenRuns:
+    def last(self, counts: np.ndarray) -> "TokenRuns":
         """The last `counts` int [N] of each run."""
         return TokenRuns(self.ids, self.starts + self.lengths - counts, counts)
 
-    def __getitem__(self, runs: np.ndarray) -> TokenRuns:
+    def __getitem__(self, runs: np.ndarray) -> "TokenRuns":
         """Select runs by number."""
         return TokenRuns(self.ids, self.starts[runs], self.lengths[runs])
 
@@ -74,10 +67,7 @@ def single_sequences(
 
 
 def kept_of_single(lengths: np.ndarray, max_seq_length: int, truncation: str) -> tuple[np.ndarray, np.ndarray]:
-    """Number of tokens kept from the head and from the tail of each text, int64 [N] each.
-
-    A text that fits is kept whole, split between both in any way.
-    """
+    """Number of tokens kept from head and tail of each text, int64 [N] each; of one that fits both are the whole."""
     length = np.minimum(lengths, max_seq_length - 2)
     head = np.minimum(length, head_room(max_seq_length - 2, truncation))
     return head, length - head
@@ -95,15 +85,10 @@ def pair_sequences(
 def first_tokens(
     word_tokens: TokenRuns, counts: np.ndarray, settings: TaskSettings
 ) -> tuple[TokenRuns, np.ndarray, np.ndarray, np.ndarray]:
-    """The first tokens of words in the sequences of their rows.
+    """The first tokens of words in the sequences of their rows, which have `counts` words, int64 [N].
 
-    Args:
-        word_tokens: the words of all rows.
-        counts: words of each row, int64 [N].
-
-    Returns:
-        The tokens of the rows; row, word of the row and position, int64 [words] each, of the words whose first token
-        is in the sequence.
+    Returns the tokens of the rows; and row, word of the row and position, int64 [words] each, of the words whose first
+    token is in the sequence.
     """
     splits = np.concatenate([word_tokens.starts, [len(word_tokens.ids)]])
     ends = np.cumsum(counts)
@@ -122,11 +107,8 @@ def like_lengths(
 ) -> list[tuple[np.ndarray, int]]:
     """Calls of rows of like length: the numbers of their rows, and the length of the longest.
 
-    Longest rows come first. A call has at most so many `rows`, and `tokens` with padding, but at least one row.
-
-    Args:
-        mask: int [N, ..., T], padded on the right. Without rows there is one call.
-        step: lengths that count are multiples of it.
+    Longest rows come first. A call has at most so many `rows`, and `tokens` with padding, but at least one row. `mask`:
+    int [N, ..., T], padded on the right; without rows there is one call. `step`: counted lengths are multiples of it.
     """
     lengths = np.maximum(1, mask.sum(-1).reshape(len(mask), -1).max(-1, initial=0))
     width = int(np.prod(mask.shape[1:-1]))

@@ -1,7 +1,5 @@
 """Settings of tasks, of their fine-tuning, and the specification of a task's examples."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os
@@ -11,7 +9,7 @@ from typing import Any, Literal
 from etils import epath
 
 from bert_keras import files
-from bert_keras.errors import InputError
+from bert_keras.errors import InputError, check_settings
 from bert_keras.tasks.table import Task, task_of
 from bert_keras.training.affects import export, weights
 from bert_keras.training.config import OptimizationConfig, TrainingConfig
@@ -83,12 +81,8 @@ class TaskSettings:
         return {**between, "head": self.head or "tanh"}
 
     @classmethod
-    def load(cls, directory: str) -> TaskSettings:
-        """Read `DIRECTORY/task_settings.json`.
-
-        Raises:
-            InputError: a setting is unknown or invalid.
-        """
+    def load(cls, directory: str) -> "TaskSettings":
+        """Read `DIRECTORY/task_settings.json`; InputError for an unknown or invalid setting."""
         path = os.path.join(directory, TASK_SETTINGS_FILE)
         try:
             return cls(**files.read_json(path))
@@ -96,17 +90,12 @@ class TaskSettings:
             raise InputError(f"{path}: {error}; write the model again") from error
 
     def __post_init__(self) -> None:
-        for name in ("doc_stride", "max_query_length", "n_best_size", "max_answer_length", "lstm_units"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"task.{name} is {getattr(self, name)}; it must be at least 1")
-        if self.max_seq_length < 8:
-            raise ValueError(f"task.max_seq_length is {self.max_seq_length}; it must be at least 8")
-        if self.list_size == 1 or self.list_size < 0:
-            raise ValueError(f"task.list_size is {self.list_size}; it must be 0, or at least 2")
-        if self.truncation not in typing.get_args(Truncation):
-            raise ValueError(f"task.truncation is {self.truncation!r}; it must be head, tail or head_tail")
-        if not 0 <= self.dropout < 1:
-            raise ValueError(f"task.dropout is {self.dropout}; it must be at least 0, and below 1")
+        counts = ("doc_stride", "max_query_length", "n_best_size", "max_answer_length", "lstm_units")
+        check_settings("task", self, "at least 1", lambda x: x >= 1, *counts)
+        check_settings("task", self, "at least 8", lambda x: x >= 8, "max_seq_length")
+        check_settings("task", self, "0, or at least 2", lambda x: x == 0 or x >= 2, "list_size")
+        check_settings("task", self, "head, tail or head_tail", typing.get_args(Truncation).__contains__, "truncation")
+        check_settings("task", self, "in [0, 1)", lambda x: 0 <= x < 1, "dropout")
         object.__setattr__(self, "matryoshka_dimensions", tuple(self.matryoshka_dimensions))  # a list in JSON
         if min(self.matryoshka_dimensions, default=1) < 1:
             raise ValueError(f"task.matryoshka_dimensions is {self.matryoshka_dimensions}; each must be at least 1")
@@ -132,17 +121,11 @@ class FineTuningConfig(OptimizationConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.num_train_epochs > 0:
-            raise ValueError(f"training.num_train_epochs is {self.num_train_epochs}; it must be above 0")
-        if not 0 <= self.warmup_proportion <= 1:
-            raise ValueError(f"training.warmup_proportion is {self.warmup_proportion}; it must be in [0, 1]")
+        check_settings("training", self, "above 0", lambda x: x > 0, "num_train_epochs")
+        check_settings("training", self, "in [0, 1]", lambda x: 0 <= x <= 1, "warmup_proportion")
 
     def training_config(self, num_rows: int) -> TrainingConfig:
-        """Settings of a run on `num_rows` training rows (for spans: examples, not windows, as in run_squad.py).
-
-        Raises:
-            InputError: too few rows for a step.
-        """
+        """Settings of a run on so many training rows (not windows, as in run_squad.py); InputError: too few."""
         steps = int(num_rows / self.train_batch_size * self.num_train_epochs)
         if not steps:
             raise InputError(
@@ -180,11 +163,7 @@ class SearchSettings:
     @property
     def grid(self) -> dict[str, list]:
         """The values of each searched field of `FineTuningConfig`."""
-        return {
-            "train_batch_size": [int(value) for value in self.train_batch_size],
-            "learning_rate": [float(value) for value in self.learning_rate],
-            "num_train_epochs": [float(value) for value in self.num_train_epochs],
-        }
+        return {name: list(getattr(self, name)) for name in ("train_batch_size", "learning_rate", "num_train_epochs")}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -203,25 +182,18 @@ class RestartSettings:
     ensemble: int = 1
 
     def __post_init__(self) -> None:
-        if self.count < 1:
-            raise ValueError(f"restarts.count is {self.count}; it must be at least 1")
-        if not 1 <= self.ensemble <= self.count:
-            raise ValueError(f"restarts.ensemble is {self.ensemble}; it must be from 1 to restarts.count, {self.count}")
+        check_settings("restarts", self, "at least 1", lambda x: x >= 1, "count")
+        rule = f"from 1 to restarts.count, {self.count}"
+        check_settings("restarts", self, rule, lambda x: 1 <= x <= self.count, "ensemble")
 
 
 @dataclasses.dataclass(frozen=True)
 class TaskSpec:
-    """Specification of a task's examples (`task_spec.json`).
+    """Specification of a task's examples (`task_spec.json`)."""
 
-    Attributes:
-        task: the task, with the labels of the data.
-        counts: number of rows by split.
-        skipped: number of bad rows left out, by file.
-    """
-
-    task: Task
-    counts: dict[str, int]
-    skipped: dict[str, int] = dataclasses.field(default_factory=dict)
+    task: Task  # with the labels of the data
+    counts: dict[str, int]  # number of rows by split
+    skipped: dict[str, int] = dataclasses.field(default_factory=dict)  # number of bad rows left out, by file
 
     def to_json(self) -> str:
         """Contents of the file."""
@@ -229,7 +201,7 @@ class TaskSpec:
         return json.dumps(fields, indent=2, sort_keys=True) + "\n"
 
     @classmethod
-    def load(cls, directory: str) -> TaskSpec:
+    def load(cls, directory: str) -> "TaskSpec":
         """Read `DIRECTORY/task_spec.json`."""
         fields = json.loads(epath.Path(f"{directory}/{TASK_SPEC_FILE}").read_text())
         task = dataclasses.replace(task_of(fields["task"]), labels=tuple(fields["labels"]))

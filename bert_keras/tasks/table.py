@@ -1,7 +1,5 @@
 """The table of tasks: task type, files, labels and scores (paper, sections 4 and 5.3)."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from typing import Literal
@@ -25,30 +23,18 @@ SEPARATOR = "|"
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """A task.
+    """A task."""
 
-    Attributes:
-        name: name on the command line.
-        kind: task type: model, features and answers (`bert_keras.tasks.task_types`).
-        reader: reader of its files (`components.task_example_gen.readers`).
-        metrics: names of the official scores (`bert_keras.tasks.metrics.scores`); the gate judges by the first.
-        pair: whether a row has two texts.
-        labels: of a task that `has_labels`, in the order of their ids; empty: the sorted labels of the training rows.
-        label_from, label_to: regression: lowest and highest value.
-        unanswerable: spans: whether a question may have no answer (SQuAD 2.0).
-        by_letters: spans: whether a letter of a script without blanks is a word of its own in the scores (MLQA).
-    """
-
-    name: str
-    kind: Kind
-    reader: str
-    metrics: tuple[str, ...]
-    pair: bool = False
-    labels: tuple[str, ...] = ()
-    label_from: float = 0.0
-    label_to: float = 1.0
-    unanswerable: bool = False
-    by_letters: bool = False
+    name: str  # on the command line
+    kind: Kind  # task type: model, features and answers (`bert_keras.tasks.task_types`)
+    reader: str  # reader of its files (`components.task_example_gen.readers`)
+    metrics: tuple[str, ...]  # the official scores (`bert_keras.tasks.metrics.scores`); the gate judges by the first
+    pair: bool = False  # whether a row has two texts
+    labels: tuple[str, ...] = ()  # if it `has_labels`, in the order of their ids; empty: those of the training rows
+    label_from: float = 0.0  # regression: lowest value
+    label_to: float = 1.0  # regression: highest value
+    unanswerable: bool = False  # spans: whether a question may have no answer (SQuAD 2.0)
+    by_letters: bool = False  # spans: whether a letter of a script without blanks is a word in the scores (MLQA)
 
     @property
     def answer_kind(self) -> Kind:
@@ -112,11 +98,7 @@ TASKS: dict[str, Task] = {
 
 
 def task_of(name: str) -> Task:
-    """Look up a task by name, with or without hyphens: `sst-2` or `sst2`.
-
-    Raises:
-        InputError: no such task; names the known ones.
-    """
+    """Look up a task by name, with or without hyphens: `sst-2` or `sst2`; InputError names the known ones."""
     for task in TASKS.values():
         if task.name.replace("-", "") == name.replace("-", ""):
             return task

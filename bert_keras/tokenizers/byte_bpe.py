@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
-from bert_keras.tokenizers.protocol import BYTE_BPE, FORMATS, BatchTokenizer, EncodedTexts, SequenceFormat, batches_of
+from bert_keras.tokenizers.protocol import BYTE_BPE, FORMATS, EncodedTexts, SequenceFormat, Tokenizer, batches_of
 
 # RoBERTa's, in the order of their ids.
 SPECIAL_TOKENS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
@@ -85,8 +85,8 @@ def check_order(merges: Sequence[tuple[str, str]]) -> None:
             )
 
 
-class ByteBpeTokenizer(BatchTokenizer):
-    """GPT-2's encoder, by default with RoBERTa's special tokens; a `bert_keras.tokenizers.protocol.Tokenizer`.
+class ByteBpeTokenizer(Tokenizer):
+    """GPT-2's encoder, by default with RoBERTa's special tokens.
 
     Special tokens in a text are text, as in fairseq. RoBERTa's pairs are <s> a </s></s> b </s>, without segments
     (fairseq, models/roberta/hub_interface.py, `encode`). ValueError: a duplicate or missing token.
@@ -140,7 +140,7 @@ class ByteBpeTokenizer(BatchTokenizer):
 
     @property
     def token_texts(self) -> Sequence[str]:
-        """See `protocol.Tokenizer`; U+FFFD for part of a character."""
+        """As of `Tokenizer`; U+FFFD for part of a character."""
         return [text_of(token) for token in self.vocabulary]
 
     def _ids_of(self, texts: list[str]) -> Iterable[Sequence[int]]:

@@ -111,11 +111,7 @@ class GraphByteBpe(tf.Module):
             return self._tokenize(tf.concat([space, words], axis=1))[0]
 
     def _tokenize(self, decoded: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Tokenize code points int32 [B, (code points)].
-
-        Returns token ids int32 [B, (tokens)], the first byte of each token int64 [P], and the first and the last code
-        point that each byte comes from, int64 [Y] each.
-        """
+        """Ids of code points, int32 [B, (...)]; each's first byte, int64 [P]; the code points of a byte, int64 [Y]."""
         first = last = tf.range(tf.size(decoded.values, tf.int64))
         if self._nfc:
             decoded, first, last = tf.cond(
@@ -140,10 +136,8 @@ class GraphByteBpe(tf.Module):
         return tokens, first_byte, tf.gather(first, source), tf.gather(last, source)
 
     def _compose(self, decoded: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.Tensor, tf.Tensor]:
-        """NFC of code points int32 [B, (code points)], and the first and last old one of each (`byte_bpe.compose`).
-
-        TensorFlow Text's Unicode is older than that of `tokenizers`: 27 marks are not put into canonical order.
-        """
+        """NFC of code points int32 [B, (code points)], and the first and last old one of each (`byte_bpe.compose`)."""
+        # TensorFlow Text's Unicode is older than that of `tokenizers`: 27 marks are not put into canonical order.
         code_points, row = decoded.values, decoded.value_rowids()
         joins = tf.searchsorted(self._joins_from, code_points, side="right") % 2 == 1
         same_text = tf.concat([[False], row[1:] == row[:-1]], axis=0)[: tf.size(row)]
@@ -161,10 +155,7 @@ class GraphByteBpe(tf.Module):
         return texts, tf.where(is_same, itself, first), tf.where(is_same, itself, last)
 
     def _cut(self, decoded: tf.RaggedTensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Cut texts at added tokens.
-
-        Returns the part of each code point, int64 [N], and the number of each part's token, int32 [parts], 0 for text.
-        """
+        """Cut at added tokens: the part of each code point, int64 [N], and each part's token, int32, 0 for text."""
         pattern = "|".join(map(re.escape, self._added))  # RE2 takes the first that fits, so the longest
         marked = tf.strings.regex_replace(
             tf.strings.unicode_encode(decoded, "UTF-8"), f"({pattern})", _BREAK + rb"\1" + _BREAK
@@ -248,10 +239,7 @@ class GraphByteBpe(tf.Module):
         return tf.cond(tf.reduce_any(in_word >= _LONG), merge_long, lambda: self._merge(ids, word))
 
     def _merge(self, ids: tf.Tensor, word: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Merge symbols int32 [S] of words int64 [S]; returns ids int32 [P] and the first symbol of each, int64 [P].
-
-        A step merges, in each word, all pairs of the word's lowest rank.
-        """
+        """Merge symbols int32 [S] of words int64 [S]; returns ids int32 [P] and the first symbol of each, int64 [P]."""
 
         def ranks_of(ids, word):
             """int64 [S]: the rank of each symbol with its successor in the word; _NO_MERGE if there is none."""
@@ -260,6 +248,7 @@ class GraphByteBpe(tf.Module):
             return tf.pad(ranks, [[0, tf.minimum(tf.size(ids), 1)]], constant_values=_NO_MERGE)
 
         def step(ids, word, first, ranks):
+            """Merge, in each word, all pairs of its lowest rank."""
             lowest = tf.gather(tf.math.segment_min(ranks, word), word)
             place = tf.where((ranks == lowest) & (ranks < _NO_MERGE))[:, 0]
             # Overlapping pairs, as in "aaa": every second one, from the left.

@@ -7,8 +7,6 @@ not have are lower-cased there, and U+11938 is not decomposed. Special tokens in
 that wants "[MASK]" as one token adds it (`tokenizers.Tokenizer.add_special_tokens`).
 """
 
-from __future__ import annotations
-
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +23,7 @@ if TYPE_CHECKING:
     import tokenizers
 
 
-def fast_tokenizer(tokenizer: Tokenizer) -> tokenizers.Tokenizer:
+def fast_tokenizer(tokenizer: Tokenizer) -> "tokenizers.Tokenizer":
     """The library's tokenizer with the ids of `tokenizer`, which also adds [CLS] and [SEP], or <s> and </s>."""
     from tokenizers import Tokenizer as Fast
     from tokenizers import models, processors
@@ -50,9 +48,7 @@ def fast_tokenizer(tokenizer: Tokenizer) -> tokenizers.Tokenizer:
 
 
 def write_fast_tokenizer(directory: str, tokenizer: Tokenizer) -> dict[str, Any]:
-    """Write `tokenizer.json`, with special tokens found in texts, as `transformers` has it; return fields of
-    `tokenizer_config.json`.
-    """
+    """Write `tokenizer.json` as `transformers` does; return fields of `tokenizer_config.json`."""
     from tokenizers import AddedToken
 
     fast = fast_tokenizer(tokenizer)
@@ -63,7 +59,7 @@ def write_fast_tokenizer(directory: str, tokenizer: Tokenizer) -> dict[str, Any]
     return {f"{name}_token": token for name, token in special.items()} | {"tokenizer_class": "PreTrainedTokenizerFast"}
 
 
-def _unigram(tokenizer: SentencePieceTokenizer) -> tokenizers.Tokenizer:
+def _unigram(tokenizer: SentencePieceTokenizer) -> "tokenizers.Tokenizer":
     """SentencePiece, as `transformers` builds an AlbertTokenizer, with the model's own table of replacements."""
     from tokenizers import Tokenizer as Fast
     from tokenizers import models, normalizers, pre_tokenizers
@@ -78,7 +74,7 @@ def _unigram(tokenizer: SentencePieceTokenizer) -> tokenizers.Tokenizer:
     return fast
 
 
-def _split_words(fast: tokenizers.Tokenizer, rules: ut.Normalization) -> None:
+def _split_words(fast: "tokenizers.Tokenizer", rules: ut.Normalization) -> None:
     """Set the rules of `normalize.normalize` and `normalize.split_at_spaces`."""
     from tokenizers import Regex, normalizers, pre_tokenizers
 

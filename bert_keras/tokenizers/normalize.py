@@ -1,8 +1,6 @@
-"""BERT's normalization, vectorized.
+"""BERT's normalization (google-research/bert, tokenization.py, BasicTokenizer), vectorized.
 
 Many texts form one array of code points, which is rewritten by table look-ups and split at spaces.
-
-Source: google-research/bert, tokenization.py, BasicTokenizer.
 """
 
 import itertools
@@ -27,12 +25,9 @@ _WIDTH = np.array([(k & ut.LENGTH_MASK) + (2 if k & ut.ISOLATED else 0) for k in
 
 
 def _final_sigma(code_points: np.ndarray, kind: np.ndarray) -> np.ndarray:
-    """Replace the capital sigmas that `str.lower` makes final.
-
-    A sigma is final if a cased letter precedes it and none follows it, skipping case-ignorable characters.
-    White space is neither cased nor ignorable, so a whole text gives the same result as its words one by one
-    (the original's way).
-    """
+    """Replace the capital sigmas that `str.lower` makes final."""
+    # A cased letter precedes it and none follows it, skipping case-ignorable characters. White space is neither cased
+    # nor ignorable, so a whole text gives the same result as its words one by one (the original's way).
     relevant = np.flatnonzero((kind & ut.IGNORABLE) == 0)
     bits = kind[relevant]
     cased = np.concatenate([[False], (bits & ut.CASED) != 0, [False]])
@@ -43,10 +38,7 @@ def _final_sigma(code_points: np.ndarray, kind: np.ndarray) -> np.ndarray:
 
 
 def _order_marks(output: np.ndarray, source: np.ndarray, kind: np.ndarray, table: ut.FoldTable) -> None:
-    """Sort marks, and their `source`, into NFD's canonical order, in place: stably by combining class between starters.
-
-    Marks of category Mn are no longer in `output`; this does not change the order of the others.
-    """
+    """Sort marks but Mn, and their `source`, into NFD's order, in place: stably by combining class between starters."""
     run = np.cumsum((kind & ut.STARTER) != 0)
     places = np.flatnonzero((kind & ut.MARK)[source])
     classes = (output[places, None] == table.marks) @ table.mark_classes

@@ -1,8 +1,8 @@
-"""The interface of tokenizers to tasks, the formats of sequences, and what tokenizers share."""
+"""The base of tokenizers, and the formats of sequences."""
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -61,10 +61,7 @@ def stored_format(spec: Mapping[str, Any]) -> SequenceFormat:
 
 
 def format_of(algorithm: str, vocabulary: Iterable[str], has_segments: bool = True) -> SequenceFormat:
-    """The last of `FORMATS_OF` whose special tokens are in a vocabulary, or the default.
-
-    `has_segments`: whether the model tells the texts of a pair apart by segments.
-    """
+    """The last of `FORMATS_OF` whose special tokens are in a vocabulary, or the default; perhaps without segments."""
     tokens = set(vocabulary)
     known = (FORMATS[name] for name in reversed(FORMATS_OF[algorithm]))
     format_ = next((row for row in known if tokens.issuperset(row.tokens.values())), default_format(algorithm))
@@ -80,55 +77,40 @@ class EncodedTexts(NamedTuple):
     ends: np.ndarray  # int64 [tokens], one past its last character
 
 
-class Tokenizer(Protocol):
+class Tokenizer:
     """A vocabulary, its tokenization, and the format of sequences for models that use it."""
 
-    # Its algorithm, as `vocab_spec.json` names it.
-    algorithm: str
-    format: SequenceFormat
-    # Those of the format.
-    pair_separators: int
-    has_segments: bool
-    # The tokens of a word do not depend on its context; in byte-level BPE they include the space before it.
-    words_stand_alone: bool
-
+    algorithm = ""  # as `vocab_spec.json` names it
     vocabulary: tuple[str, ...]
-    # Ids of the format's special tokens.
-    cls_id: int
-    sep_id: int
-    pad_id: int
-    unk_id: int
-    mask_id: int
+    format: SequenceFormat
+    # Those of the format, and the ids of its special tokens.
+    pair_separators, has_segments = 1, True
+    cls_id = sep_id = pad_id = unk_id = mask_id = 0
+    # The tokens of a word do not depend on its context; in byte-level BPE they include the space before it.
+    words_stand_alone = True
 
     @property
     def is_suffix(self) -> np.ndarray:
         """Bool [V]: the token continues the word before it."""
+        raise NotImplementedError
 
     @property
     def at_begin(self) -> np.ndarray | None:
         """Int32 [V]: a text's first token for each that follows a space, "cat" for "Ġcat"; None: words stand alone."""
+        return None
 
     @property
     def token_texts(self) -> Sequence[str]:
         """Text of each token as a reader sees it, with the space before it: " cat" for "Ġcat"; "##s" as it is."""
-
-    def encode(self, texts: Iterable[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Token ids int32 of many texts, without special tokens, and int64 [texts + 1] row splits."""
+        return self.vocabulary
 
     def encode_with_offsets(self, texts: Iterable[str]) -> EncodedTexts:
         """`encode(texts)` with the source characters of each token."""
+        raise NotImplementedError
 
     def encode_words(self, words: Iterable[str]) -> tuple[np.ndarray, np.ndarray]:
         """`encode` of words with a space before each."""
-
-
-class BatchTokenizer:
-    """The attributes of `Tokenizer` that its format determines, and `encode` by the ids of lists of texts."""
-
-    vocabulary: tuple[str, ...]
-    format: SequenceFormat
-    pair_separators, has_segments = 1, True
-    cls_id = sep_id = pad_id = unk_id = mask_id = 0
+        return self.encode(words)
 
     def _take_format(self, format_: SequenceFormat, ids: Mapping[str, int], also: Sequence[str] = ()) -> None:
         """Set them; ValueError if `ids`, by token, lack a special token or one of `also`."""
@@ -153,13 +135,9 @@ class BatchTokenizer:
         raise NotImplementedError
 
     def encode(self, texts: Iterable[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Token ids of many texts, without special tokens.
+        """Token ids of many texts, without special tokens; TypeError for one str.
 
-        TypeError: `texts` is one str.
-
-        Returns:
-            ids: int32 [tokens]; those of texts[i] are ids[row_splits[i]:row_splits[i + 1]].
-            row_splits: int64 [texts + 1].
+        Returns int32 [tokens], and int64 [texts + 1]: the ids of text i are ids[row_splits[i]:row_splits[i + 1]].
         """
         ids, lengths = [np.zeros(0, np.int32)], [0]
         for batch in batches_of(texts):

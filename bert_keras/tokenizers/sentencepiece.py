@@ -20,14 +20,7 @@ import numpy as np
 
 from bert_keras.errors import InputError
 from bert_keras.tokenizers import unicode_tables as ut
-from bert_keras.tokenizers.protocol import (
-    FORMATS,
-    SENTENCEPIECE,
-    BatchTokenizer,
-    EncodedTexts,
-    SequenceFormat,
-    batches_of,
-)
+from bert_keras.tokenizers.protocol import FORMATS, SENTENCEPIECE, EncodedTexts, SequenceFormat, Tokenizer, batches_of
 
 SPACE = "▁"
 # The name of the table of replacements of a model that was made here.
@@ -183,15 +176,13 @@ def _compiled(rules: dict[str, str]) -> bytes:
     return sentencepiece_model_pb2.ModelProto.FromString(trained.getvalue()).normalizer_spec.precompiled_charsmap
 
 
-class SentencePieceTokenizer(BatchTokenizer):
-    """A SentencePiece model, by default with ALBERT's special tokens; a `bert_keras.tokenizers.protocol.Tokenizer`.
+class SentencePieceTokenizer(Tokenizer):
+    """A SentencePiece model, by default with ALBERT's special tokens; special tokens in a text are text.
 
-    Special tokens in a text are text. `model`: result of `model_with_ids`. `format_`: special tokens and pairs.
-    ValueError: a special token is missing.
+    `model`: result of `model_with_ids`. `format_`: special tokens and pairs. ValueError: a special token is missing.
     """
 
     algorithm = SENTENCEPIECE
-    words_stand_alone, at_begin = True, None
 
     def __init__(self, model: bytes, format_: SequenceFormat = FORMATS["albert"]):
         import sentencepiece
@@ -216,15 +207,10 @@ class SentencePieceTokenizer(BatchTokenizer):
 
     @property
     def token_texts(self) -> Sequence[str]:
-        """See `protocol.Tokenizer`."""
         return [token.replace(SPACE, " ") for token in self.vocabulary]
 
     def _ids_of(self, texts: list[str]) -> Iterable[Sequence[int]]:
         return self._encode(texts, num_threads=1)
-
-    def encode_words(self, words: Iterable[str]) -> tuple[np.ndarray, np.ndarray]:
-        """`encode` of words: each piece at the beginning of one has a space, the first too."""
-        return self.encode(words)
 
     def encode_with_offsets(self, texts: Iterable[str]) -> EncodedTexts:
         """`encode(texts)` with the source characters of each token, without white space before them."""

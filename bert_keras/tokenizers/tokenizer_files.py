@@ -34,14 +34,12 @@ _ANY_RULES = ("PreTrainedTokenizer", "TokenizersBackend")
 
 
 class _Kind(NamedTuple):
-    """An algorithm here: the classes of `transformers` whose rules are followed, the supported values of fields of the
-    model (as in `_SUPPORTED`), and the supported steps, but for those of word pieces (`_wordpiece_rules`).
-    """
+    """An algorithm here."""
 
     name: str
-    classes: tuple[str, ...]
-    model: dict[str, tuple[Any, ...]]
-    normalizers: tuple[str, ...] = ()
+    classes: tuple[str, ...]  # of `transformers`, whose rules are followed
+    model: dict[str, tuple[Any, ...]]  # supported values of the model's fields, as in `_SUPPORTED`
+    normalizers: tuple[str, ...] = ()  # supported steps, but for those of word pieces (`_wordpiece_rules`)
     pre_tokenizers: tuple[str, ...] = ()
 
 
@@ -166,10 +164,7 @@ def check_fields(
     before: str = "",
     remedy: str = _REMEDY,
 ) -> None:
-    """Raise InputError for a field whose value is neither None nor one of those that are supported.
-
-    `before`: goes before the field's name in the message.
-    """
+    """Raise InputError, with `before` before its name, for a field whose value is neither None nor a supported one."""
     for name, values in supported.items():
         value = fields.get(name)
         if value is not None and not any(value == known and type(value) is type(known) for known in values):

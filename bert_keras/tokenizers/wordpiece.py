@@ -22,7 +22,6 @@ from bert_keras.tokenizers.protocol import (
     FORMATS,
     SENTENCEPIECE,
     WORDPIECE,
-    BatchTokenizer,
     EncodedTexts,
     SequenceFormat,
     Tokenizer,
@@ -91,7 +90,7 @@ class _WordpieceCache(dict[str, tuple[int, ...]]):
         return tuple(ids)
 
 
-class BertTokenizer(BatchTokenizer):
+class BertTokenizer(Tokenizer):
     """google-research/bert's FullTokenizer, latest version, for str in memory.
 
     That version deletes only control and format characters (category Cc, Cf). The released models were
@@ -107,14 +106,9 @@ class BertTokenizer(BatchTokenizer):
     """
 
     algorithm = WORDPIECE
-    words_stand_alone, at_begin = True, None
 
     def __init__(
-        self,
-        vocabulary: Sequence[str],
-        lower_case: bool,
-        format_: SequenceFormat = FORMATS["bert"],
-        **further: Any,
+        self, vocabulary: Sequence[str], lower_case: bool, format_: SequenceFormat = FORMATS["bert"], **further: Any
     ):
         self._take_format(format_, check_unique(vocabulary))
         self.vocabulary = tuple(vocabulary)
@@ -134,26 +128,13 @@ class BertTokenizer(BatchTokenizer):
         # Beam ships this to every worker: leave out the cache and the tables.
         return functools.partial(BertTokenizer, format_=self.format, **self.normalization.fields), (self.vocabulary,)
 
-    @property
+    @functools.cached_property
     def is_suffix(self) -> np.ndarray:
         """Bool [V], by id: the token continues a word ("##")."""
         return np.array([token.startswith(SUFFIX_INDICATOR) for token in self.vocabulary])
 
-    @property
-    def token_texts(self) -> Sequence[str]:
-        """See `protocol.Tokenizer`."""
-        return self.vocabulary
-
     def encode(self, texts: Iterable[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Token ids of many texts, without special tokens.
-
-        Returns:
-            ids: int32 [tokens]; those of texts[i] are ids[row_splits[i]:row_splits[i + 1]].
-            row_splits: int64 [texts + 1].
-
-        Raises:
-            TypeError: `texts` is not an iterable of str.
-        """
+        """As of `Tokenizer`; TypeError if one of `texts` is not a str, too."""
         ids, splits = [], [np.zeros(1, np.int64)]
         for chunk in chunks_of(texts):
             words, word_splits = split_chunk(chunk, self._table)
@@ -166,9 +147,6 @@ class BertTokenizer(BatchTokenizer):
         """`encode(texts)` with the source characters of each token (`wordpiece_offsets`)."""
         return wordpiece_offsets.encode_with_offsets(self, texts)
 
-    # The tokens of a word do not depend on its context.
-    encode_words = encode
-
     def wordpiece_ids(self, words: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """Token ids int32 of normalized words, and int64 [len(words) + 1] row splits."""
         ids_of_words = list(map(self._wordpieces.__getitem__, words))
@@ -180,10 +158,9 @@ class BertTokenizer(BatchTokenizer):
 
 
 def tokenize_lines(tokenizer: BertTokenizer, lines: BinaryIO, output: TextIO) -> None:
-    """Write the token ids of each line of UTF-8 text, separated by spaces; lines are batched as they arrive.
+    """Write the token ids of each line of a buffered file, separated by spaces; lines are batched as they arrive.
 
-    Args:
-        lines: a buffered file; bytes that are not UTF-8 are dropped, as the original's `convert_to_unicode` does.
+    Bytes that are not UTF-8 are dropped, as the original's `convert_to_unicode` does.
     """
     unfinished: list[bytes] = []  # parts of a line without its end
     while block := lines.read1(_READ_BYTES):  # type: ignore[attr-defined]
@@ -207,11 +184,7 @@ def _write_ids(tokenizer: BertTokenizer, lines: list[bytes], output: TextIO) -> 
 def make_tokenizer(
     vocabulary: Sequence[str], spec: Mapping[str, Any], merges: Sequence[tuple[str, str]] = ()
 ) -> BertTokenizer | ByteBpeTokenizer | SentencePieceTokenizer:
-    """Make the tokenizer that `vocab_spec.json` describes.
-
-    Args:
-        merges: for byte-level BPE.
-    """
+    """Make the tokenizer that `vocab_spec.json` describes; `merges`: for byte-level BPE."""
     format_ = stored_format(spec)
     if spec["algorithm"] == "byte_bpe":
         return ByteBpeTokenizer(vocabulary, merges, format_, **{n: spec[n] for n in BPE_FIELDS if n in spec})
@@ -245,14 +218,9 @@ class Vocabulary:
         return WORDPIECE if self.merges is None else BYTE_BPE
 
     def tokenizer(self, directory: str, cased: bool | None = None) -> Tokenizer:
-        """The tokenizer.
+        """The tokenizer; InputError, naming `directory`, if the vocabulary is invalid, or its case unknown.
 
-        Args:
-            directory: the folder of the files, for errors.
-            cased: whether word pieces keep case; None: the files say it.
-
-        Raises:
-            InputError: the vocabulary is invalid, or whether it is lower-cased is unknown.
+        `cased`: whether word pieces keep case; None: the files say it.
         """
         rules = dict(self.rules)
         if cased is not None:

@@ -13,11 +13,7 @@ _UNUSED = re.compile(r"\[unused\d+\]")
 
 
 def extended_size(vocabulary: Sequence[str], new_words: int) -> int:
-    """The size of a vocabulary with new words.
-
-    >>> extended_size(["[PAD]", "[unused0]", "[unused1]", "a"], 3)
-    5
-    """
+    """The size of a vocabulary with new words."""
     return len(vocabulary) + max(0, new_words - len(_unused_ids(vocabulary)))
 
 
@@ -58,9 +54,8 @@ def choose_words(counts: Mapping[str, int], tokenizer: BertTokenizer, wanted: in
     """The words that save most tokens, the most useful first; the same for the same counts.
 
     A word of k tokens saves k - 1 at each occurrence. It also shortens longer words that begin with it, so each choice
-    changes what the next ones save: candidates are weighed again when they are the best (lazy greedy). `counts`: words,
-    as the tokenizer splits text, with their counts. `tokenizer`: the vocabulary to extend; a word that it cannot cut
-    ([UNK]) is no candidate. `wanted`: number of words; fewer are returned if no others save a token.
+    changes what the next ones save: candidates are weighed again when they are the best (lazy greedy). A word that the
+    tokenizer cannot cut ([UNK]) is no candidate. Fewer than `wanted` are returned if no others save a token.
     """
     words = sorted(counts)
     ids, splits = tokenizer.wordpiece_ids(words)

@@ -236,9 +236,7 @@ class GraphTokenizer(tf.Module):
         return _Words(texts, starts, sizes, source)
 
     def _find_preserved(self, code_points: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Code points [N] with the preserved token overwritten by zeros, which normalization deletes, and bool [N]:
-        true at its first code point.
-        """
+        """Code points [N], zeros (deleted later) at the preserved token, and bool [N]: true at its first code point."""
         preserved = tf.zeros_like(code_points, tf.bool)
         if not self._preserve:
             return code_points, preserved
@@ -249,10 +247,7 @@ class GraphTokenizer(tf.Module):
         return _overwrite(code_points, places, 0), _overwrite(preserved, places[:, 0], True)
 
     def _normalize(self, code_points: tf.Tensor, kind: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Replace code points [N] by the table and the two rules.
-
-        Returns (output, source): int32 [M], and int64 [M], the code point that each one comes from.
-        """
+        """Replace code points [N]: int32 [M], and int64 [M], the code point that each one comes from."""
         if self._rules.lower_case:
             code_points = _final_sigma(code_points, kind)
         offsets = _offsets(code_points, self._table)

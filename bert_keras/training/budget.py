@@ -7,8 +7,6 @@ is a share of the steps, so the learning rate of the first step depends on the n
 nothing is measured; as in `bert_keras.training.flops`, evaluations are not counted.
 """
 
-from __future__ import annotations
-
 import bisect
 import dataclasses
 import gc
@@ -59,11 +57,7 @@ class Costs(NamedTuple):
 
 
 class Budget:
-    """The budget of one run.
-
-    `directory`: the run's folder, common to all workers. `training`, `second`: its settings, whose numbers of steps are
-    taken as shares.
-    """
+    """The budget of one run, in `directory`, common to all workers; the settings' numbers of steps are shares."""
 
     def __init__(
         self,
@@ -77,14 +71,13 @@ class Budget:
         self._training, self._second, self._examples, self._devices = training, second, examples, devices
         self._limit, self._unit = training.budget_limit or (0.0, "")
         self._account: dict[str, Any] = {}
-        read, workers = time.process_time if self._unit == "core-seconds" else time.monotonic, 1
-        if self._unit == "core-seconds":
-            workers = devices.workers
+        of_cores = self._unit == "core-seconds"
+        read, workers = (time.process_time, devices.workers) if of_cores else (time.monotonic, 1)
         started = read()
         self._clock = lambda: workers * (read() - started)
 
     def fix(
-        self, create_loop: Callable[[TrainingConfig, Sequence[Phase], str], TrainingLoop]
+        self, create_loop: "Callable[[TrainingConfig, Sequence[Phase], str], TrainingLoop]"
     ) -> tuple[TrainingConfig, SecondPhase]:
         """The settings with the number of steps: that which the run was begun with, or else one that fits.
 
@@ -125,7 +118,7 @@ class Budget:
         training = dataclasses.replace(training, num_train_steps=steps, batch_ramp_steps=ramp)
         return phases_of(training, second, self._examples)
 
-    def _measure(self, create_loop: Callable[[TrainingConfig, Sequence[Phase], str], TrainingLoop]) -> None:
+    def _measure(self, create_loop: "Callable[[TrainingConfig, Sequence[Phase], str], TrainingLoop]") -> None:
         loop = create_loop(self._training, self._all_phases(), self._directory)
         costs = self._flops(loop) if self._unit == "FLOPs" else self._time(loop)
         del loop
@@ -158,7 +151,7 @@ class Budget:
             each = ", ".join(f"{c.step:.3g} of {c.batch_size} x {c.max_seq_length} tokens" for c in costs.phases)
             _tell(f"{steps:,} steps; {self._unit} a step: {each}")
 
-    def _flops(self, loop: TrainingLoop) -> Costs:
+    def _flops(self, loop: "TrainingLoop") -> Costs:
         phases = []
         for phase in loop.phases:
             tokens, predictions = phase.examples.max_seq_length, phase.examples.max_predictions_per_seq
@@ -171,7 +164,7 @@ class Budget:
             phases.append(PhaseCost(phase.batch_size, tokens, 0.0, phase.batch_size * flops, 0.0))
         return Costs(0.0, phases, 0.0)
 
-    def _time(self, loop: TrainingLoop) -> Costs:
+    def _time(self, loop: "TrainingLoop") -> Costs:
         start = self._clock()
         share, end = min(_SHARE * self._limit, _MOST_SECONDS) / len(loop.phases), _MOST_SHARE * self._limit
 

@@ -17,19 +17,13 @@ SETTINGS_FILE = "settings.json"
 
 
 def run_folder(root: str, settings: Mapping[str, Any], inputs: Sequence[str]) -> str:
-    """`ROOT/HASH`, a hash of all inputs of a training: a killed run finds its folder, other settings or data do not.
-
-    `root`: the folder of all runs. `settings`: JSON-serialisable settings. `inputs`: the input files and folders.
-    """
+    """`ROOT/HASH`, a hash of all settings and input files: a killed run finds its folder, another training does not."""
     hashed = {**settings, "examples": [digest_of(path) for path in inputs]}
     return os.path.join(root, hashlib.sha256(json.dumps(hashed, sort_keys=True).encode()).hexdigest()[:16])
 
 
 def digest_of(path: str) -> str:
-    """Hash of the content of a file, or of the names and contents of all files below a folder.
-
-    FileNotFoundError: there is no such file or folder.
-    """
+    """Hash of the content of a file, or of the names and contents of all files below a folder."""
     if not epath.Path(path).is_dir():
         digest = hashlib.sha256()
         with epath.Path(path).open("rb") as file:

@@ -4,8 +4,6 @@
 of a finished run without the optimizer's state, two thirds of it.
 """
 
-from __future__ import annotations
-
 import os
 import zipfile
 import zlib
@@ -16,7 +14,7 @@ import numpy as np
 from etils import epath
 
 from bert_keras.errors import StageError
-from bert_keras.files import check_no_pattern, replacing
+from bert_keras.files import atomic_open, check_no_pattern
 from bert_keras.notices import notify
 from bert_keras.objectives.distillation import Taught
 
@@ -47,16 +45,13 @@ class Checkpoints:
     checkpoints kept. InputError: TensorFlow, which exports the trained model, could not read files in the folder.
     """
 
-    def __init__(self, steps: TrainSteps, directory: str, max_to_keep: int, worker: int = 0):
+    def __init__(self, steps: "TrainSteps", directory: str, max_to_keep: int, worker: int = 0):
         check_no_pattern(directory, "train in another folder")
         self._steps, self._directory, self._worker = steps, os.path.join(directory, _FOLDER), worker
         self._max_to_keep = max_to_keep
 
     def restore_newest(self) -> None:
-        """Restore the newest intact checkpoint, if any, and report damaged ones.
-
-        StageError: all checkpoints are damaged.
-        """
+        """Restore the newest intact checkpoint, if any, and report damaged ones; StageError if all are."""
         paths, finished = self._paths(), epath.Path(self._directory) / _FINISHED
         paths += [finished] * finished.exists()
         for path in reversed(paths):
@@ -73,10 +68,7 @@ class Checkpoints:
             )
 
     def save(self, step: int) -> None:
-        """Write the checkpoint of `step`, then delete the oldest ones; on all workers but the first do nothing.
-
-        StageError: it could not be written; earlier checkpoints are unchanged.
-        """
+        """Write the checkpoint of `step`, then delete the oldest ones; on all workers but the first do nothing."""
         if self._worker:
             return
         before = self._paths()
@@ -94,8 +86,7 @@ class Checkpoints:
     def finish(self) -> None:
         """Replace the checkpoints by one without the optimizer's state.
 
-        It is complete before the others are deleted; killed in between, the next call deletes them. StageError: it
-        could not be written, or they could not be deleted.
+        It is complete before the others are deleted; killed in between, the next call deletes them.
         """
         paths = self._paths()
         if self._worker or not paths:
@@ -118,15 +109,8 @@ class Checkpoints:
         return [folder / f"ckpt-{step}.npz" for step in steps]
 
     def _write(self, name: str, arrays: dict[str, np.ndarray]) -> None:
-        path = os.path.join(self._directory, name)
-        if "://" in path:  # an object of a store appears when it is closed
-            with epath.Path(path).open("wb") as file:
-                np.savez(file, **arrays)  # type: ignore[arg-type]
-            return
-        with replacing(path) as temporary, open(temporary, "wb") as file:
+        with atomic_open(os.path.join(self._directory, name)) as file:
             np.savez(file, **arrays)  # type: ignore[arg-type]
-            file.flush()
-            os.fsync(file.fileno())
 
 
 def arrays_of(model: keras.Model, optimizer: keras.optimizers.Optimizer | None, step: int) -> dict[str, np.ndarray]:
@@ -149,10 +133,7 @@ def _variables(model: keras.Model, optimizer: keras.optimizers.Optimizer | None)
 def assign_arrays(
     model: keras.Model, optimizer: keras.optimizers.Optimizer | None, arrays: dict[str, np.ndarray]
 ) -> int:
-    """Assign arrays of `arrays_of`, with or without the optimizer's; return the step.
-
-    ValueError: the names, their order or a shape differ; nothing is assigned.
-    """
+    """Assign arrays of `arrays_of`, with or without the optimizer's; return the step. ValueError: they do not fit."""
     has_slots = any(name.startswith("optimizer/") for name in arrays)
     variables = _variables(model, optimizer if has_slots else None)
     wanted = [("step", ()), *((name, tuple(v.shape)) for name, v in variables.items())]

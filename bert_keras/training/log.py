@@ -79,10 +79,7 @@ class TrainingLog:
 
 
 class TrainingProgress:
-    """A context manager that shows progress; call `update` after each call of the compiled loop.
-
-    `devices`: printed first, if given.
-    """
+    """A context manager that shows progress, after `devices`; call `update` after each call of the compiled loop."""
 
     def __init__(self, num_train_steps: int, first_step: int, devices: str = "", quiet: bool = False):
         self._total, self._first, self._devices = num_train_steps, first_step, devices

@@ -4,8 +4,6 @@ Keras' `fit` is not used: on TensorFlow it fails under strategies with several s
 exactly, and normalises and clips per replica (docs/decisions/0002-own-training-loop.md).
 """
 
-from __future__ import annotations
-
 import io
 import itertools
 import math
@@ -93,10 +91,7 @@ class TrainingLoop:
         log = TrainingLog(self.directory, first) if self.devices.worker == 0 else None
         if first == config.num_train_steps:
             return self.model
-        ceiling = Ceiling(
-            self.devices.replicas,
-            "bfloat16" if config.mixed_precision == "mixed_bfloat16" else "float32",
-        )
+        ceiling = Ceiling(self.devices.replicas, config.mixed_precision.removeprefix("mixed_"))
         bar = TrainingProgress(config.num_train_steps, first, self.devices.describe(), quiet=self.devices.worker > 0)
         with Termination(self.steps.request_stop) as termination, bar:
             for phase in self.phases:
@@ -108,11 +103,8 @@ class TrainingLoop:
     ) -> tuple[list[PhaseCost], float]:
         """Train some steps of each phase, evaluate and save: the costs of the phases and of a checkpoint.
 
-        The weights are then worthless. All workers stop at the same steps; only the first one evaluates.
-
-        Args:
-            clock: what is spent.
-            enough: whether this number of steps, since then on the clock, measures a phase.
+        The weights are then worthless. All workers stop at the same steps; only the first one evaluates. `clock`: what
+        is spent. `enough`: whether this number of steps, since then on the clock, measures a phase.
         """
         log = TrainingLog(self.directory, 0) if self.devices.worker == 0 else None
         costs = []
@@ -149,10 +141,7 @@ class TrainingLoop:
         return costs, clock() - started
 
     def drop_optimizer(self) -> None:
-        """Keep of a finished training only what loads its result again: a third of the space.
-
-        Other settings, more steps among them, train in another folder.
-        """
+        """Keep of a finished training only what loads its result again: a third of the space."""
         self._checkpoints.finish()
 
     def _run_phase(self, phase, log, bar, termination, ceiling) -> None:

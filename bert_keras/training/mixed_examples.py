@@ -13,10 +13,7 @@ from bert_keras.training.phases import ExampleSet, Phase
 
 
 def mixtures(examples: Mapping[str, ExampleSet], config: TrainingConfig) -> list[ExampleSet]:
-    """The examples of each phase, the second phase's being the longer ones: those of one length are mixed.
-
-    Args and errors: as of `mixed`.
-    """
+    """The examples of each phase, the second phase's being the longer ones: those of one length are `mixed`."""
     lengths = sorted({one.max_seq_length for one in examples.values()})
     return [mixed({f: one for f, one in examples.items() if one.max_seq_length == T}, config) for T in lengths]
 
@@ -75,16 +72,12 @@ def _sources(folder: str, examples: ExampleSet, *, alone: bool) -> list[Source]:
 
 
 class SourceFigures(NamedTuple):
-    """What a run reads of a source.
-
-    `share`: its share of every batch. `read`: number of its examples that are read. `one_pass`: number of its examples
-    in a pass over its documents.
-    """
+    """What a run reads of a source."""
 
     name: str
-    share: float
-    read: int
-    one_pass: int
+    share: float  # of every batch
+    read: int  # number of its examples that are read
+    one_pass: int  # number of its examples in a pass over its documents
 
 
 def source_figures(phases: Sequence[Phase], examples: ExampleSet) -> list[SourceFigures]:

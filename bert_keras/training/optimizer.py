@@ -52,10 +52,7 @@ LearnedRows = Sequence[Sequence[int] | None]
 
 
 def row_multiplier(variable: keras.Variable, rows: Sequence[int] | None) -> float | np.ndarray:
-    """The factor of the learning rate for the rows of a variable: 1 for `rows`, else 0.
-
-    Returns a number, or float32 [rows, 1, ...] with as many axes as the variable.
-    """
+    """The factor of the learning rate for the rows of a variable, a number or float32 [rows, 1, ...]: 1 for `rows`."""
     if not rows:
         return float(rows is None)
     factors = np.zeros((variable.shape[0], *[1] * (len(variable.shape) - 1)), "float32")
@@ -77,42 +74,18 @@ class DecoupledAdam(keras.optimizers.Optimizer):
         m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2
         w = w - rate (direction(m, v) + decay w)
 
-    Args:
-        learning_rate: a float, or a schedule.
-        weight_decay_rate: decay of all variables except those that match `NO_WEIGHT_DECAY`.
-        beta_2: b2, between 0 and 1.
-        epsilon: keeps the direction finite where v is 0.
-        decay_all: decay all variables (RoBERTa).
-        layer_decay, num_layers: see `layer_multiplier`; a `layer_decay` of 1 gives every variable the same rate.
-        freeze_layers: see `is_frozen`; these variables have the rate 0.
-        learned_rows: all other rows have the rate 0; None: nothing more is frozen.
-        freeze_steps: for how many first steps; 0: for all.
+    Variables that match `NO_WEIGHT_DECAY` decay with `config.decay_all` only. `num_layers`: see `layer_multiplier`. The
+    rate is 0 of what `is_frozen` and, with `config.freeze_initial`, of all but the `learned_rows`.
     """
 
     # b1: every published model of the recipes has it.
     beta_1 = 0.9
 
-    def __init__(
-        self,
-        learning_rate,
-        *,
-        weight_decay_rate: float,
-        beta_2: float,
-        epsilon: float,
-        decay_all: bool,
-        layer_decay: float,
-        num_layers: int,
-        freeze_layers: int,
-        freeze_steps: int,
-        learned_rows: LearnedRows | None = None,
-        **kwargs,
-    ):
+    def __init__(self, config: TrainingConfig, num_layers: int, learned_rows: LearnedRows | None = None):
         # Not Keras' own `weight_decay`, which decays in a separate pass before the update.
-        super().__init__(learning_rate=learning_rate, **kwargs)
-        self.weight_decay_rate, self.epsilon, self.decay_all = weight_decay_rate, epsilon, decay_all
-        self.beta_2 = beta_2
-        self.layer_decay, self.num_layers, self.freeze_layers = layer_decay, num_layers, freeze_layers
-        self.learned_rows, self.freeze_steps = learned_rows, freeze_steps
+        super().__init__(learning_rate=create_schedule(config))
+        self.config, self.num_layers = config, num_layers
+        self.learned_rows = learned_rows if config.freeze_initial else None
 
     def build(self, variables):
         if self.built:
@@ -123,11 +96,11 @@ class DecoupledAdam(keras.optimizers.Optimizer):
             self.add_variable_from_reference(v, "velocity") if self.has_velocity(v) else None for v in variables
         ]
         # Determined here: on TensorFlow, `update_step` gets bare tf.Variables, which have no path.
-        self._decayed = [self.decay_all or not NO_WEIGHT_DECAY.search(v.path) for v in variables]
-        self._multipliers = [layer_multiplier(v.path, self.layer_decay, self.num_layers) for v in variables]
+        self._decayed = [self.config.decay_all or not NO_WEIGHT_DECAY.search(v.path) for v in variables]
+        self._multipliers = [layer_multiplier(v.path, self.config.layer_decay, self.num_layers) for v in variables]
         rows = [None] * len(variables) if self.learned_rows is None else self.learned_rows
         self._frozen = [
-            multiplier * (not is_frozen(v.path, self.freeze_layers)) * row_multiplier(v, learned)
+            multiplier * (not is_frozen(v.path, self.config.freeze_layers)) * row_multiplier(v, learned)
             for v, multiplier, learned in zip(variables, self._multipliers, rows, strict=True)
         ]
 
@@ -139,12 +112,12 @@ class DecoupledAdam(keras.optimizers.Optimizer):
         gradient = ops.cast(gradient, variable.dtype)
         index = self._get_variable_index(variable)
         multiplier = self._frozen[index]  # running means of what is frozen go on
-        if self.freeze_steps:
-            multiplier = ops.where(self.iterations < self.freeze_steps, multiplier, self._multipliers[index])
+        if steps := self.config.freeze_steps:
+            multiplier = ops.where(self.iterations < steps, multiplier, self._multipliers[index])
         rate = multiplier * ops.cast(learning_rate, variable.dtype)
         update = self.update_of(gradient, self._momentums[index], self._velocities[index])
         if self._decayed[index]:
-            update = self.rescaled(update + self.weight_decay_rate * variable, variable)
+            update = self.rescaled(update + self.config.weight_decay * variable, variable)
         self.assign_sub(variable, rate * update)
 
     def has_velocity(self, variable) -> bool:
@@ -154,7 +127,7 @@ class DecoupledAdam(keras.optimizers.Optimizer):
     def update_of(self, gradient, m, v):
         """Assign this step's means to `m` and `v`, and return the update before weight decay and rate."""
         self.assign(m, self.beta_1 * m + (1.0 - self.beta_1) * gradient)
-        self.assign(v, self.beta_2 * v + (1.0 - self.beta_2) * ops.square(gradient))
+        self.assign(v, self.config.beta_2 * v + (1.0 - self.config.beta_2) * ops.square(gradient))
         return self.direction(m, v)
 
     def direction(self, m, v):
@@ -177,7 +150,7 @@ class BertAdam(DecoupledAdam):
     """
 
     def direction(self, m, v):
-        return m / (ops.sqrt(v) + self.epsilon)
+        return m / (ops.sqrt(v) + self.config.epsilon)
 
 
 class AdamW(DecoupledAdam):
@@ -189,8 +162,8 @@ class AdamW(DecoupledAdam):
     """
 
     def direction(self, m, v):
-        corrections = ops.sqrt(self.bias_correction(self.beta_2, v.dtype)) / self.bias_correction(self.beta_1, m.dtype)
-        return corrections * m / (ops.sqrt(v) + self.epsilon)
+        of_v, of_m = self.bias_correction(self.config.beta_2, v.dtype), self.bias_correction(self.beta_1, m.dtype)
+        return ops.sqrt(of_v) / of_m * m / (ops.sqrt(v) + self.config.epsilon)
 
 
 class LAMB(DecoupledAdam):
@@ -200,13 +173,13 @@ class LAMB(DecoupledAdam):
         w = w - rate trust (direction + decay w);  trust = |w| / |direction + decay w|
 
     Trust is 1 where either norm is 0, and for variables that are not decayed, as in TensorFlow Addons' `LAMB` and
-    NVIDIA's Apex `FusedLAMB`; NVIDIA's TensorFlow `LAMBOptimizer` rescales those too. Unlike Apex, a
-    `weight_decay_rate` of 0 does not switch the rescaling off.
+    NVIDIA's Apex `FusedLAMB`; NVIDIA's TensorFlow `LAMBOptimizer` rescales those too. Unlike Apex, a `weight_decay` of
+    0 does not switch the rescaling off.
     """
 
     def direction(self, m, v):
         m = m / self.bias_correction(self.beta_1, m.dtype)
-        return m / (ops.sqrt(v / self.bias_correction(self.beta_2, v.dtype)) + self.epsilon)
+        return m / (ops.sqrt(v / self.bias_correction(self.config.beta_2, v.dtype)) + self.config.epsilon)
 
     def rescaled(self, update, variable):
         variable_norm, update_norm = (ops.sqrt(ops.sum(ops.square(x))) for x in (variable, update))
@@ -251,19 +224,5 @@ OPTIMIZERS = {"bert_adam": BertAdam, "adamw": AdamW, "lamb": LAMB, "muon": Muon}
 
 
 def create_optimizer(config: TrainingConfig, num_layers: int, learned_rows: LearnedRows | None = None) -> DecoupledAdam:
-    """The optimizer of a training run, for a model with `num_layers` encoder layers.
-
-    `learned_rows`: what `config.freeze_initial` does not freeze.
-    """
-    return OPTIMIZERS[config.optimizer](
-        create_schedule(config),
-        weight_decay_rate=config.weight_decay,
-        beta_2=config.beta_2,
-        epsilon=config.epsilon,
-        decay_all=config.decay_all,
-        layer_decay=config.layer_decay,
-        num_layers=num_layers,
-        freeze_layers=config.freeze_layers,
-        learned_rows=learned_rows if config.freeze_initial else None,
-        freeze_steps=config.freeze_steps,
-    )
+    """The optimizer of a training run; `learned_rows`: what `config.freeze_initial` does not freeze."""
+    return OPTIMIZERS[config.optimizer](config, num_layers, learned_rows)

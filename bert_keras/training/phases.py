@@ -7,8 +7,6 @@ A batch ramp from 64 to 256 over 3,000 of 900,000 steps, then 100,000 steps at a
     examples       first    first       first            second
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
@@ -49,10 +47,7 @@ class Examples(Protocol):
     def train_batches(
         self, *, batch_size: int, first_example: int, seed: int, worker: int = 0, num_workers: int = 1
     ) -> Iterator[Arrays]:
-        """Endless shuffled batches from an example on, each a dict of [batch_size / num_workers, ...].
-
-        Args: as in `bert_keras.data.tfrecord_batches.train_batches`.
-        """
+        """Endless shuffled batches from an example on (`bert_keras.data.tfrecord_batches.train_batches`)."""
 
     def eval_batches(self, batch_size: int) -> Iterator[Arrays]:
         """The held-out rows once, in order."""
@@ -60,27 +55,17 @@ class Examples(Protocol):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ExampleSet:
-    """The examples of one artifact, or of several that are mixed, in shards.
-
-    Attributes:
-        train_shards: training shards of all passes over the documents.
-        dynamic_masking: masking of the training examples during reading; None if they are stored masked.
-        mixture: the sources that share every batch; empty: `train_shards` are one.
-    """
+    """The examples of one artifact, or of several that are mixed, in shards."""
 
     spec: ExampleSpec
-    train_shards: list[Shard]
+    train_shards: list[Shard]  # of all passes over the documents
     eval_shards: list[Shard]
-    dynamic_masking: DynamicMasking | None = None
-    mixture: Sequence[Source] = ()
+    dynamic_masking: DynamicMasking | None = None  # of the training examples; None if they are stored masked
+    mixture: Sequence[Source] = ()  # the sources that share every batch; empty: `train_shards` are one
 
     @classmethod
-    def load(cls, directory: str, dynamic_masking: DynamicMasking | None = None) -> ExampleSet:
-        """Read the examples of an artifact.
-
-        Raises:
-            ValueError: see `bert_keras.data.example_format.ExampleSpec.load`, `read_shards`.
-        """
+    def load(cls, directory: str, dynamic_masking: DynamicMasking | None = None) -> "ExampleSet":
+        """Read the examples of an artifact; errors as of `ExampleSpec.load` and `read_shards`."""
         spec = ExampleSpec.load(directory)
         return cls(spec, read_shards(directory, "train"), read_shards(directory, "eval"), dynamic_masking)
 
@@ -121,19 +106,13 @@ class ExampleSet:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Phase:
-    """Steps with the same examples and batch size.
-
-    Attributes:
-        first_step, end_step: the steps, without `end_step`.
-        batch_size: sequences per step, over all devices.
-        first_example: number of `examples` that earlier phases read.
-    """
+    """Steps with the same examples and batch size."""
 
     examples: Examples
     first_step: int
-    end_step: int
-    batch_size: int
-    first_example: int
+    end_step: int  # exclusive
+    batch_size: int  # sequences per step, over all devices
+    first_example: int  # number of `examples` that earlier phases read
 
     def examples_read(self, step: int) -> int:
         """Number of `examples` read before `step`, a step of this phase or its end."""
@@ -161,13 +140,7 @@ class PhaseCost(NamedTuple):
 
 
 def phases_of(config: TrainingConfig, second: SecondPhase, examples: Sequence[Examples]) -> list[Phase]:
-    """The phases of a run, in order; each has at least one step.
-
-    Args:
-        config: settings of the run, which has `num_train_steps` steps.
-        second: its last steps; none if its `num_train_steps` is 0.
-        examples: examples of the first phase and, if there is one, of the second.
-    """
+    """The phases of a run, in order; each has at least one step. `examples`: of the first phase and of any second."""
     end = config.num_train_steps - second.num_train_steps
     sizes, size = [config.train_batch_size], config.train_batch_size
     while config.batch_ramp_steps and size > config.batch_ramp_from:

@@ -47,8 +47,7 @@ def parse_languages(languages: str) -> frozenset[str]:
 def share_in_languages(text: str, languages: frozenset[str]) -> float:
     """Share [0, 1] of the text, judged by its first CHARACTERS, that is in one of the languages.
 
-    0 if the detector is not sure of any language: few words, names, numbers. It uses integer arithmetic, so the answer
-    is the same on every machine.
+    0 if the detector, which is the same on every machine, is not sure of any language: few words, names, numbers.
     """
     return sum(percent for code, percent in _detect(text) if code in languages) / 100
 

@@ -169,10 +169,8 @@ def _pieces(line: str, limit: int) -> Iterator[str]:
 
 
 def _cut(line: str, limit: int) -> tuple[str, str]:
-    """First piece and remainder of a line (or its beginning) above `limit` characters, both stripped on the left.
-
-    Only the first `limit` + 1 characters matter, so that a line is cut the same way as a whole and while being read.
-    """
+    """First piece and remainder of a line (or its beginning) above `limit` characters, both stripped on the left."""
+    # Only these characters matter, so that a line is cut the same way as a whole and while being read.
     window = line[: limit + 1]
     end = limit
     if window[-1].isspace():  # The piece ends with a complete word.

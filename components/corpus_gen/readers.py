@@ -68,18 +68,12 @@ class NotText(InputError):
 
 
 def work_bytes(settings: CorpusSettings) -> int:
-    """Maximum number of bytes that a worker reads and sorts at a time: MAX_WORK_BYTES, or more for large buckets.
-
-    Each bucket reads from every sorted run; memory for a large bucket's tokens suffices for a larger run.
-    """
+    """Maximum number of bytes that a worker reads and sorts at a time: memory for a bucket's tokens suffices."""
     return max(MAX_WORK_BYTES, 2 * settings.bucket_bytes)
 
 
 def read_units(files: Sequence, settings: CorpusSettings) -> list[list[ReadUnit]]:
-    """Divide files (`inputs.InputFile`) into units of work of about the same size.
-
-    Large files are divided if that does not require reading all of them; small files are combined.
-    """
+    """Divide large files (`inputs.InputFile`), where none must be read whole for it, and combine small ones."""
     total = sum(file.size for file in files)
     size = min(work_bytes(settings), max(MIN_WORK_BYTES, total // PIECES_OF_WORK))
     large = [file.path for file in files if file.size > size]

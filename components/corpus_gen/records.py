@@ -114,10 +114,7 @@ def read_tfrecords(file: BinaryIO, source: str, text_field: str) -> Iterator[tup
 
 
 def read_wikiextractor(lines: Iterator[str], source: str) -> Iterator[str | None]:
-    """Lines of `<doc ...>` title, text `</doc>` -> lines of text, with "" after each document; None is skipped.
-
-    InputError: text outside of a document, or one that does not end; quotes it.
-    """
+    """Lines of `<doc ...>` title, text `</doc>` -> lines of text, with "" after each document; None is skipped."""
     opening = None
     for line in lines:
         if line.startswith("<doc ") and line.endswith(">"):

@@ -43,11 +43,7 @@ def ratio_of_groups(a: np.ndarray, b: np.ndarray) -> tuple[float, float]:
 
 
 def margin_errors(groups: int) -> float:
-    """Half the width of a 95 % interval in standard errors of `groups` groups (Student 1908).
-
-    >>> round(margin_errors(20), 3)
-    2.093
-    """
+    """Half the width of a 95 % interval in standard errors of `groups` groups (Student 1908): 2.093 of 20."""
     return float(stats.t.ppf(0.975, groups - 1)) if groups > 1 else math.nan
 
 
@@ -69,9 +65,8 @@ def guesses(task: Task, golds: Sequence[Any], contexts: Sequence[str]) -> list[l
     """Constant or random answers for all rows, made without reading; none for numbers: constants have no correlation.
 
     They are: the most frequent label, and "1", whose F1 some tasks are scored by; of several labels the set with the
-    best micro F1, which is of the most frequent ones; the most frequent choice; each tag
-    for all words; the most frequent answers and, if contexts are known, random parts of them; random texts to find, and
-    a random order of passages. `golds` are as in `TaskRow.gold`.
+    best micro F1, of the most frequent ones; the most frequent choice; each tag for all words; the most frequent
+    answers and random parts of the contexts; random texts, and a random order of passages. `golds`: `TaskRow.gold`.
     """
     if task.kind in ("regression", "similarity"):
         return []

@@ -10,8 +10,6 @@ TFMA's own `compute_confidence_intervals` is not used: it draws 20 partitions wi
 empty, in small splits and rare slices, it drops all metrics of the slice.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 
@@ -27,17 +25,13 @@ from components.evaluator.results import CHANCE, HIGH, LOW, OVER_CHANCE, metric_
 
 
 class _Ratio(tfma.metrics.Metric):
-    """finish(sum of one output / sum of another) over the examples of a slice.
+    """finish(sum of one output / sum of another) over the examples of a slice."""
 
-    Subclasses name the part of the objective (`bert_keras.objectives.table.Part`): its sums are `part`_nll,
-    `part`_correct and `part`_weight. `finish` converts the ratio, or a bound of it, to the metric.
-    """
-
-    part: str
+    part: str  # key of a `bert_keras.objectives.table.Part`: its sums are `part`_nll, `part`_correct, `part`_weight
     figure: str
     numerator: str
     guesses: int
-    finish: Callable[[float], float]
+    finish: Callable[[float], float]  # converts the ratio, or a bound of it, to the metric
 
     def __init__(self):
         # TFMA reads the parameter names of this function, so it is not a method.
@@ -53,11 +47,7 @@ class _Ratio(tfma.metrics.Metric):
 
 
 class _RatioCombiner(beam.CombineFn):
-    """Sums over the rows of each group of documents: their number, and two outputs of the model, b and a.
-
-    Also a's improvement over each guess. The accumulator is float64 [DOCUMENT_GROUPS * DOCUMENT_PARTS, 3 + guesses].
-    Keys are of the metric, of its interval's bounds and, with guesses, of chance and the distance from it.
-    """
+    """Sums, float64 [groups of documents, 3 + guesses]: number of rows, outputs b and a, a's gain over each guess."""
 
     def __init__(self, keys, numerator, denominator, finish, guesses):
         self.keys, self.numerator, self.denominator, self.finish = keys, numerator, denominator, finish
@@ -114,11 +104,7 @@ _FIGURES: dict[str, tuple[str, Callable[[float], float]]] = {
 
 
 def class_name(metric: str) -> str:
-    """Name of a metric's class in this module, by which TFMA finds it.
-
-    >>> class_name("mlm_perplexity")
-    'MlmPerplexity'
-    """
+    """Name of a metric's class in this module, by which TFMA finds it: MlmPerplexity for mlm_perplexity."""
     return "".join(word.capitalize() for word in metric.split("_"))
 
 

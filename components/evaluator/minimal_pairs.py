@@ -15,8 +15,6 @@ all pairs, by phenomenon (linguistics_term) and by paradigm (UID):
 The Evaluator writes them to `minimal_pairs.json`, with `min_accuracy`, the threshold of `gate.min_minimal_pairs`.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import math
@@ -103,7 +101,7 @@ def write_pairs(pairs: Iterable[MinimalPair], directory: str) -> str:
 
 
 def score_pairs(
-    folder: str, pairs: Sequence[MinimalPair], scoring: Scoring = "pll", cased: bool | None = None
+    folder: str, pairs: Sequence[MinimalPair], scoring: "Scoring" = "pll", cased: bool | None = None
 ) -> list[tuple[float, float]]:
     """The log-likelihoods of the good and of the bad sentence of each pair, in nats.
 
@@ -155,11 +153,9 @@ def missed(written: Mapping[str, Any]) -> bool:
 
 
 def _figures(points: Mapping[str, Sequence[float]]) -> dict[str, Any]:
-    """Figures of pairs by paradigm.
-
-    Pairs of a paradigm are alike, so of several paradigms these are the sampling unit: the interval is that of the
-    number of independent pairs with the same standard error (Korn and Graubard 1998). Of one it is of its pairs.
-    """
+    """Figures of pairs by paradigm."""
+    # Pairs of a paradigm are alike, so of several paradigms these are the sampling unit: the interval is that of the
+    # number of independent pairs with the same standard error (Korn and Graubard 1998). Of one it is of its pairs.
     sums = np.array([(math.fsum(of_paradigm), len(of_paradigm)) for of_paradigm in points.values()])
     accuracy, error = ratio_of_groups(*sums.T)
     pairs = int(sums[:, 1].sum())

@@ -35,17 +35,10 @@ def intervals(evaluation: str) -> dict[str, list[float]]:
 
 
 def metric_keys(names: Sequence[str], model_name: str, output_name: str) -> list[tfma.metrics.MetricKey]:
-    """TFMA's keys for the metrics of one computation.
-
-    TFMA looks up thresholds of MetricConfigs by unweighted keys, and additional ones, such as those for `OVER_CHANCE`,
-    by keys that do not state a weighting.
-    """
-    return [
-        tfma.metrics.MetricKey(
-            name, model_name, output_name, example_weighted=None if name.endswith(OVER_CHANCE) else False
-        )
-        for name in names
-    ]
+    """TFMA's keys for the metrics of one computation."""
+    # It looks up thresholds of MetricConfigs by unweighted keys, additional ones by keys that state no weighting.
+    weighted = {name: None if name.endswith(OVER_CHANCE) else False for name in names}
+    return [tfma.metrics.MetricKey(name, model_name, output_name, example_weighted=weighted[name]) for name in names]
 
 
 def chances(evaluation: str) -> dict[str, list[float]]:

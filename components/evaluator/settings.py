@@ -50,10 +50,6 @@ class TaskSliceSettings(SliceSettings):
 
 
 def length_group(groups: Sequence[str], length: int) -> str:
-    """Slice of `SliceSettings.length_groups` that a length belongs to.
-
-    >>> length_group(["up to 32", "33 to 64", "over 64"], 33)
-    '33 to 64'
-    """
+    """Slice of `SliceSettings.length_groups` that a length belongs to."""
     longest = [int(name.rpartition(" ")[2]) for name in groups[:-1]]
     return groups[bisect.bisect_left(longest, length)]

@@ -5,8 +5,6 @@ of the slices are taken from the slices in the EvalConfig (`components.evaluator
 reach this module.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 

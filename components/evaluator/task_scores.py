@@ -5,8 +5,6 @@ model's `evaluate` signature returns `gold` and `answer` of a row (`bert_keras.s
 bytes.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math
@@ -35,10 +33,7 @@ _CONTEXT, _TEXT = "context", "text"
 
 
 class _TaskScore(tfma.metrics.Metric):
-    """All official scores of a task, the bounds of their 95 % confidence intervals, and chance for the first score.
-
-    The metric has the name of the first score, which thresholds refer to.
-    """
+    """All official scores of a task, the bounds of their 95 % confidence intervals, and chance for the first score."""
 
     task: str
 

@@ -29,11 +29,7 @@ _BATCH = 64
 
 
 def word_perplexity(loss: float, tokens_per_word: float) -> float:
-    """The perplexity per word of a mean loss per token, in nats.
-
-    >>> round(word_perplexity(math.log(20.0), 1.5), 2)
-    89.44
-    """
+    """The perplexity per word of a mean loss per token, in nats."""
     return math.exp(min(loss * tokens_per_word, 700.0))
 
 
@@ -64,11 +60,7 @@ def mean_loss(model_dir: str, examples_dir: str, part: str, max_examples: int | 
 
 
 def of_reference(reference: dict[str, Any]) -> float | None:
-    """The relative rise of the perplexity per word on the reference corpus, from its figures; None: not measured.
-
-    >>> of_reference({"initial_model": 30.0, "model": 33.0})
-    0.1
-    """
+    """The relative rise of the perplexity per word on the reference corpus, from its figures; None: not measured."""
     before, after = reference["initial_model"], reference["model"]
     return None if before is None or after is None else round(after / before - 1.0, 9)
 

@@ -23,11 +23,7 @@ def archive_kind(head: bytes) -> str | None:
 
 
 def members(file: BinaryIO, kind: str, source: str) -> Iterator[tuple[str, BinaryIO]]:
-    """Yield (name, content) of each regular file of an archive, in its order.
-
-    Folders, links and devices are skipped. Names are not used as paths: nothing is written. InputError: the archive is
-    encrypted, or exceeds the limits above.
-    """
+    """Yield (name, content) of each regular file of an archive; InputError if it is encrypted, or above the limits."""
     total = 0
     entries = _zip_members(file, source) if kind == "zip" else _tar_members(file)
     for count, (name, size, content) in enumerate(entries, 1):

@@ -3,8 +3,6 @@
 Files are accessed through Beam's file systems (local, gs://, s3://, hdfs://): workers do not have TensorFlow.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import glob
@@ -153,10 +151,8 @@ def rename(sources: list[str], destinations: list[str]) -> None:
 
 @contextlib.contextmanager
 def whole_file(path: str, temporary_dir: str) -> Iterator[BinaryIO]:
-    """Open a file for writing; `path` exists only once it is complete.
-
-    Each attempt has its own temporary file: two attempts write the same bytes, and the last one wins.
-    """
+    """Open a file for writing; `path` exists only once it is complete."""
+    # Each attempt has its own temporary file: two attempts write the same bytes, and the last one wins.
     temporary = os.path.join(temporary_dir, f"{os.path.basename(path)}.{uuid.uuid4().hex}")
     for folder in (os.path.dirname(path), temporary_dir):
         if folder:
@@ -183,10 +179,7 @@ def write_by_content(directory: str, name: str, content: bytes) -> str:
 
 
 def write_shard(path: str, records: Iterable[bytes]) -> None:
-    """Write an uncompressed TFRecord file; `path` exists only once it is complete.
-
-    Uncompressed, as the readers of the original, Model Garden and NVIDIA expect.
-    """
+    """Write a TFRecord file, uncompressed as others' readers expect; `path` exists only once it is complete."""
     # Not in the shard's own folder: TFX's components read every file there, including dot files.
     with whole_file(path, os.path.dirname(path) + ".part") as file:
         file.writelines(map(frame, records))

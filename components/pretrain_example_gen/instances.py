@@ -47,10 +47,7 @@ class Plan:
 def plan_passes(
     bucket: Bucket, settings: ExampleSettings, passes: int, key: Sequence[object], sep_id: int, pair_separators: int = 1
 ) -> Iterator[Plan]:
-    """Instances of a bucket, one pass at a time, so that memory does not grow with the number of passes.
-
-    `key`: of the random choices besides the pass: run seed, split, bucket. `pair_separators`: between two segments.
-    """
+    """Instances of a bucket, one pass at a time, to save memory; `key`: run seed, split, bucket, for random choices."""
     separated = settings.objective in SEPARATED
     cut_segments = 0
     if settings.objective not in PAIRS:

@@ -1,7 +1,5 @@
 """Tokenized documents of one shard: the unit of work, of memory and of randomness."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import itertools
@@ -26,7 +24,9 @@ class Bucket:
     document_splits: np.ndarray  # int64 [documents + 1]; likewise from documents to segments
 
     @classmethod
-    def from_documents(cls, documents: Iterable[Sequence[str]], tokenizer: Tokenizer, separated: bool = True) -> Bucket:
+    def from_documents(
+        cls, documents: Iterable[Sequence[str]], tokenizer: Tokenizer, separated: bool = True
+    ) -> "Bucket":
         """Tokenize documents (sequences of segments); omits segments and documents without tokens, as the original.
 
         Documents are consumed while tokenizing, so little of their text is in memory at a time. Unless segments are
@@ -59,7 +59,7 @@ class Bucket:
         """Number of segments."""
         return len(self.segment_splits) - 1
 
-    def cut_segments(self, longest: int) -> tuple[Bucket, int]:
+    def cut_segments(self, longest: int) -> "tuple[Bucket, int]":
         """The same tokens with segments cut to at most `longest`, and the number of segments that were cut."""
         lengths = np.diff(self.segment_splits)
         pieces = -(-lengths // longest)
@@ -69,7 +69,7 @@ class Bucket:
         splits = np.append(0, np.cumsum(pieces))
         return Bucket(self.tokens, _splits(cut_lengths), splits[self.document_splits]), int((pieces > 1).sum())
 
-    def with_separators(self, sep_id: int, *, across_documents: bool) -> Bucket:
+    def with_separators(self, sep_id: int, *, across_documents: bool) -> "Bucket":
         """Insert a separator at the end of each segment (</s> of fairseq's `append_eos`).
 
         `across_documents` merges all documents into one, with another separator as a segment of its own between them,

@@ -6,8 +6,6 @@ bucket's documents, its name, the split, the settings and the vocabulary, so the
 workers.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import importlib.metadata
 import pickle

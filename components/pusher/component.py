@@ -91,10 +91,8 @@ def _move_files(staged: str, target: str) -> None:
 
 
 def _link_files(copy: str, model: str) -> None:
-    """Replace files of a copy of a model by hard links, if both lie on one local file system; each can be deleted.
-
-    TFX keeps a model three times: as the Trainer's artifact, as the pushed one, and where it is served.
-    """
+    """Replace files of a copy of a model by hard links, if both lie on one local file system; each can be deleted."""
+    # TFX keeps a model three times: as the Trainer's artifact, as the pushed one, and where it is served.
     for folder, _, names in os.walk(model):
         for name in names:
             path = os.path.join(folder, name)

@@ -1,7 +1,5 @@
 """TaskExampleGen: reads a task's official files into rows."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

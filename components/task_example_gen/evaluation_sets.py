@@ -5,8 +5,6 @@ refuses. RTE, WNLI and STS-B have MNLI's columns of texts, SQuAD 1.1 is read as 
 refused rows count as well. Rows that cannot be read at all are counted, said and recorded.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import itertools
@@ -39,9 +37,8 @@ _TRIED = (
 def with_leak_table(settings: CorpusSettings, directory: str) -> CorpusSettings:
     """Write the table of the sets of `settings.decontaminate` to a file named by its content.
 
-    Returns the settings for the workers, with the path of the table in place of the sets, so that other content gives
-    other settings, which the cache does not know. Unchanged without sets. Workers must be able to read the directory.
-    InputError: a pattern matches nothing, or a file has no format of a task.
+    Returns the settings for the workers, with the path of the table in place of any sets, so that other content gives
+    other settings, which the cache does not know. Workers must be able to read the directory.
     """
     if not settings.decontaminate:
         return settings
@@ -94,14 +91,10 @@ def content_sha256(path: str) -> str:
 
 @dataclasses.dataclass
 class _Trial(ReadReport):
-    """Takes the texts of malformed rows without a word: most formats that are tried are not the file's.
-
-    Attributes:
-        unread: number of rows without a readable text.
-    """
+    """Takes the texts of malformed rows without a word: most formats that are tried are not the file's."""
 
     texts: list[str] = dataclasses.field(default_factory=list)
-    unread: int = 0
+    unread: int = 0  # number of rows without a readable text
 
     def note(self, path: str, note: Note) -> None:
         self.texts += _refused(note.record) or ()
@@ -122,17 +115,15 @@ def _texts(value: Any) -> list[str]:
 
 
 def _refused(record: Any) -> list[str] | None:
-    """Texts of a row that a reader refused; None if it cannot be read.
-
-    Of a line each column, and the whole line, as a text may have a tab.
-    Texts of fewer than 3 words, such as ids and labels, are never looked for (`LeakSettings.min_words`).
-    """
+    """Texts of a row that a reader refused; None if it cannot be read."""
     if isinstance(record, bytes):
         try:
             line = record.decode()
+            # The whole line, too, as a text may have a tab.
             record = json.loads(line) if line.startswith("{") else [*line.split("\t"), line]
         except (ValueError, RecursionError):
             return None
+    # Shorter ones, such as ids and labels, are never looked for (`LeakSettings.min_words`).
     return None if record is None else [text for text in _texts(record) if len(words_of(text)) > 2]
 
 
@@ -145,11 +136,8 @@ def _paths(patterns: Sequence[str]) -> list[str]:
     """The sets: folders of reviews as they are given, else files."""
     paths: dict[str, None] = {}
     for pattern in patterns:
-        paths.update(
-            dict.fromkeys(
-                [pattern] if _has_reviews(pattern) else [file.path for file in list_files([pattern], _OPTION)]
-            )
-        )
+        of_pattern = [pattern] if _has_reviews(pattern) else [file.path for file in list_files([pattern], _OPTION)]
+        paths |= dict.fromkeys(of_pattern)
     return list(paths)
 
 

@@ -1,7 +1,5 @@
 """Writes shards of rows and `task_spec.json` from the files of each split."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping, Sequence
 

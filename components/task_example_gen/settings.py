@@ -1,9 +1,9 @@
 """Settings for reading and splitting a task's files."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Literal
+
+from bert_keras.errors import check_settings
 
 OnBadRow = Literal["fail", "skip"]
 
@@ -27,9 +27,7 @@ class Columns:
     negative: str = "negative"
 
     def __post_init__(self) -> None:
-        for name in ("text", "text_pair", "negative", "label"):
-            if not getattr(self, name):
-                raise ValueError(f"data.columns.{name} is empty; it must be a column's name")
+        check_settings("data.columns", self, "a column's name", bool, "text", "text_pair", "negative", "label")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,10 +55,6 @@ class TaskDataSettings:
     max_unknown_fraction: float = 0.02
 
     def __post_init__(self) -> None:
-        if not 0.0 < self.eval_fraction < 1.0:
-            raise ValueError(f"data.eval_fraction is {self.eval_fraction}; it must be between 0 and 1")
-        if not 0.0 <= self.max_unknown_fraction <= 1.0:
-            raise ValueError(f"data.max_unknown_fraction is {self.max_unknown_fraction}; it must be in [0, 1]")
-        for name in ("max_train_rows", "max_eval_rows"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"data.{name} is {getattr(self, name)}; it must be at least 0 (0: all)")
+        check_settings("data", self, "between 0 and 1", lambda x: 0.0 < x < 1.0, "eval_fraction")
+        check_settings("data", self, "in [0, 1]", lambda x: 0.0 <= x <= 1.0, "max_unknown_fraction")
+        check_settings("data", self, "at least 0 (0: all)", lambda x: x >= 0, "max_train_rows", "max_eval_rows")

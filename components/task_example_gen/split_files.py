@@ -4,8 +4,6 @@ Files are looked for in a folder, under the names in `_NAMES`, also compressed (
 test. Without eval rows, some of the training rows are held out (`components.task_example_gen.splits`).
 """
 
-from __future__ import annotations
-
 import glob
 import os
 from collections.abc import Mapping, Sequence
@@ -132,7 +130,8 @@ def _find(task: Task, data: str, required: bool) -> dict[str, list[str]]:
     if task.reader == "imdb":
         return _find_reviews(data)
     if is_folder(data):
-        files = {os.path.basename(path): path for path in _files_in(data)}
+        paths = [file.path for file in files_below(data)]
+        files = {os.path.basename(path): path for path in paths if "/" not in path[len(data) + 1 :]}
     elif not _exists(data):
         raise InputError(f"{data}: no such file or folder; --data takes the folder of {task.name}'s official files")
     else:
@@ -151,14 +150,10 @@ def _find(task: Task, data: str, required: bool) -> dict[str, list[str]]:
 
 
 def _matching(files: Mapping[str, str], pattern: str, data: str) -> str | None:
-    matching = [name for name in sorted(files) if _is_called(name, pattern)]
+    matching = [name for name in sorted(files) if fnmatchcase(name.lower().removesuffix(_COMPRESSED), pattern)]
     if len(matching) > 1:
         raise InputError(f"{data}: both {' and '.join(matching)} exist; name one with --train, --eval or --test")
     return files[matching[0]] if matching else None
-
-
-def _is_called(name: str, pattern: str) -> bool:
-    return fnmatchcase(name.lower().removesuffix(_COMPRESSED), pattern)
 
 
 def _find_reviews(data: str) -> dict[str, list[str]]:
@@ -174,10 +169,6 @@ def _find_reviews(data: str) -> dict[str, list[str]]:
         for split in (TRAIN, TEST)
     }
     return {split: paths for split, paths in splits.items() if paths} or {TRAIN: [data]}
-
-
-def _files_in(folder: str) -> list[str]:
-    return [file.path for file in files_below(folder) if "/" not in file.path[len(folder) + 1 :]]
 
 
 def _exists(path: str) -> bool:

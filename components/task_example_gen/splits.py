@@ -1,7 +1,5 @@
 """Selects rows to hold out, and samples of rows."""
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import json
@@ -24,8 +22,7 @@ def hold_out(
 
     Groups (articles, documents, videos; with `by_text` rows of one `text`) are not split, nor are rows with the same
     inputs. Groups are held out in the order of a seeded hash until they have `eval_fraction` of the rows; at least one
-    is held out, and one is not.
-    InputError: there is only one group.
+    is held out, and one is not. InputError: there is only one group.
     """
     groups: dict[bytes, list[int]] = {}
     for index, (path, located) in enumerate(rows):

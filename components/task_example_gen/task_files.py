@@ -1,7 +1,5 @@
 """Opens a task's files, plain or compressed, and lists folders."""
 
-from __future__ import annotations
-
 import contextlib
 import glob
 import os

@@ -1,7 +1,5 @@
 """Beam transforms that count words in document shards and learn a vocabulary (no TFX here)."""
 
-from __future__ import annotations
-
 import glob
 import posixpath
 from collections import Counter
@@ -40,10 +38,8 @@ class CountWords(beam.DoFn):
     """Path of a document shard -> (word, count) pairs; a word comes once per bundle, or more often with many words.
 
     With `rates` of the sources (`bert_keras.data.mixture.source_rates`) counts are multiplied by them, and are in
-    hundredths.
-
-    Words of byte-level BPE and SentencePiece may all be different, as the clauses of a Chinese text: of each shard's
-    counts a sample (`learn.sample`) with this threshold is emitted.
+    hundredths. Words of byte-level BPE and SentencePiece may all be different, as the clauses of a Chinese text: of
+    each shard's counts a sample (`learn.sample`) with this threshold is emitted.
     """
 
     def __init__(self, settings: VocabularySettings, rates: Mapping[str, float] | None = None):
@@ -76,42 +72,33 @@ class CountWords(beam.DoFn):
         self._counts.clear()
 
 
-class LearnVocabulary(beam.DoFn):
-    """All (word, count) pairs, and one with count 0 in case of none, -> files; yields the vocabulary's size.
-
-    The side input is the minimum count by which the pairs were filtered.
-    """
-
-    def __init__(
-        self,
-        output_dir: str,
-        vocab_size: int,
-        settings: VocabularySettings,
-        exact: bool,
-        initial: BertTokenizer | None = None,
-    ):
-        self.output_dir, self.vocab_size, self.settings, self.exact = output_dir, vocab_size, settings, exact
-        self.initial = initial
-
-    def process(self, element: tuple[None, Iterable[tuple[str, int]]], least: int) -> Iterator[int]:
-        _, pairs = element
-        counts = {word: count for word, count in pairs if count}
-        source, merges, model = "learned", list[tuple[str, str]](), None
-        rates: dict[str, float] = {}
-        facts: dict[str, Any] = {"words": sum(counts.values()), "distinct_words": len(counts), "min_word_count": least}
-        if self.initial:
-            facts |= format_fields(self.initial)
-            source = "extended"
-            vocabulary, rates = add_words(counts, self.initial, self.settings)
-        elif self.settings.algorithm == "byte_bpe":
-            vocabulary, merges = learn_byte_bpe(counts, self.vocab_size, self.settings, exact=self.exact)
-        elif self.settings.algorithm == "sentencepiece":
-            model = learn_sentencepiece(counts, self.vocab_size, self.settings, exact=self.exact)
-            vocabulary = [piece for piece, _ in precompiled(model)[0]]
-        else:
-            vocabulary = learn_wordpiece(counts, self.vocab_size, self.settings, exact=self.exact)
-        write_vocabulary(self.output_dir, vocabulary, merges, self.settings, model, source=source, **rates, **facts)
-        yield len(vocabulary)
+def _learned(
+    element: tuple[None, Iterable[tuple[str, int]]],
+    least: int,
+    output_dir: str,
+    vocab_size: int,
+    settings: VocabularySettings,
+    exact: bool,
+    initial: BertTokenizer | None,
+) -> int:
+    """Write the files from all (word, count) pairs; `least`: their minimum count. Returns the vocabulary's size."""
+    counts = {word: count for word, count in element[1] if count}
+    source, merges, model = "learned", list[tuple[str, str]](), None
+    rates: dict[str, float] = {}
+    facts: dict[str, Any] = {"words": sum(counts.values()), "distinct_words": len(counts), "min_word_count": least}
+    if initial:
+        facts |= format_fields(initial)
+        source = "extended"
+        vocabulary, rates = add_words(counts, initial, settings)
+    elif settings.algorithm == "byte_bpe":
+        vocabulary, merges = learn_byte_bpe(counts, vocab_size, settings, exact=exact)
+    elif settings.algorithm == "sentencepiece":
+        model = learn_sentencepiece(counts, vocab_size, settings, exact=exact)
+        vocabulary = [piece for piece, _ in precompiled(model)[0]]
+    else:
+        vocabulary = learn_wordpiece(counts, vocab_size, settings, exact=exact)
+    write_vocabulary(output_dir, vocabulary, merges, settings, model, source=source, **rates, **facts)
+    return len(vocabulary)
 
 
 def _rate(rates: Mapping[str, float], path: str) -> float:
@@ -145,7 +132,7 @@ class MakeVocabulary(beam.PTransform):
     ):
         super().__init__()
         self.settings, self.rates = settings, rates or {}
-        self.learn = LearnVocabulary(output_dir, vocab_size, settings, exact, initial)
+        self.learn = output_dir, vocab_size, settings, exact, initial
 
     def expand(self, paths):
         nothing = paths.pipeline | "AtLeastNone" >> beam.Create([("", 0)])
@@ -167,5 +154,5 @@ class MakeVocabulary(beam.PTransform):
             (words, nothing)
             | "WithNone" >> beam.Flatten()
             | "Together" >> beam.GroupBy(lambda pair: None)
-            | "Learn" >> beam.ParDo(self.learn, least)
+            | "Learn" >> beam.Map(_learned, least, *self.learn)
         )

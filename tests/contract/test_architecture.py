@@ -27,7 +27,7 @@ from components.evaluator.slices import AddLength
 from components.pretrain_example_gen.settings import ExampleSettings
 from components.pretrain_example_gen.transforms import MakeExamplesShard
 from components.vocab_gen.settings import VocabularySettings
-from components.vocab_gen.transforms import CountWords, LearnVocabulary
+from components.vocab_gen.transforms import CountWords
 
 ROOT = Path(__file__).parents[2]
 # A package, and the packages of this project that it may import.
@@ -246,7 +246,6 @@ FUNCTIONS = [
     WriteRuns(corpus_settings.CorpusSettings(), SourceNames(), "out"),
     WriteBucket(corpus_settings.CorpusSettings(), SourceNames(), "out"),
     CountWords(VocabularySettings()),
-    LearnVocabulary("out", 100, VocabularySettings(), True),
     MakeExamplesShard(BertTokenizer(SPECIAL_TOKENS, True), ExampleSettings(), "train", "out"),
     PERPLEXITY.combiner,
     TASK_SCORE.combiner,

@@ -7,7 +7,7 @@ from bert_keras.convert.families.family import Family, TaskHead, plain_fields, t
 from bert_keras.convert.weight_map import bert_heads
 from bert_keras.errors import InputError
 from bert_keras.models.config import BertConfig
-from bert_keras.tokenizers.protocol import SENTENCEPIECE, WORDPIECE, Tokenizer
+from bert_keras.tokenizers.protocol import SENTENCEPIECE, WORDPIECE
 
 
 def _fields_here(stored: dict[str, Any]) -> dict[str, Any]:
@@ -15,16 +15,14 @@ def _fields_here(stored: dict[str, Any]) -> dict[str, Any]:
     return {**stored, "shared_layers": True, "embedding_width": width if width != stored.get("hidden_size") else 0}
 
 
-def _fields_there(
-    family: Family, config: BertConfig, width: int, activation: str, tokenizer: Tokenizer | None
-) -> dict[str, Any]:
+def _fields_there(family: Family, config: BertConfig, width: int, activation: str) -> dict[str, Any]:
     if width == config.hidden_size:
         raise InputError(
             "Hugging Face's ALBERT always projects its embeddings, but model.embedding_width is model.hidden_size "
             "here; write the model with --to bert-tfx"
         )
     plain = dataclasses.replace(config, embedding_width=0, shared_layers=False)
-    return {**plain_fields(family, plain, width, activation, tokenizer), "embedding_size": width}
+    return {**plain_fields(family, plain, width, activation), "embedding_size": width}
 
 
 ALBERT = Family(

@@ -1,13 +1,11 @@
-"""BERT (arXiv 1810.04805), and ELECTRA (arXiv 2003.10555): a discriminator or a generator, with embeddings that may be
-narrower than the encoder.
-"""
+"""BERT (arXiv 1810.04805), and ELECTRA (arXiv 2003.10555): a discriminator or a generator."""
 
 from typing import Any
 
 from bert_keras.convert.families.family import Family, KerasHubClass, TaskHead, plain_fields, task_heads
 from bert_keras.convert.weight_map import bert_heads, electra_heads
 from bert_keras.models.config import BertConfig
-from bert_keras.tokenizers.protocol import BYTE_BPE, SENTENCEPIECE, WORDPIECE, Tokenizer
+from bert_keras.tokenizers.protocol import BYTE_BPE, SENTENCEPIECE, WORDPIECE
 
 BERT = Family(
     name="bert",
@@ -36,10 +34,8 @@ def _fields_here(stored: dict[str, Any]) -> dict[str, Any]:
     return stored
 
 
-def _fields_there(
-    family: Family, config: BertConfig, width: int, activation: str, tokenizer: Tokenizer | None
-) -> dict[str, Any]:
-    return {**plain_fields(family, config, width, activation, tokenizer), "embedding_size": width}
+def _fields_there(family: Family, config: BertConfig, width: int, activation: str) -> dict[str, Any]:
+    return {**plain_fields(family, config, width, activation), "embedding_size": width}
 
 
 ELECTRA = Family(

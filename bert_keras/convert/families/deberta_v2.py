@@ -9,7 +9,7 @@ from typing import Any
 from bert_keras.convert.families.family import Family, TaskHead, plain_but_for, plain_fields, task_heads
 from bert_keras.convert.weight_map import bert_heads, electra_heads
 from bert_keras.models.config import BertConfig
-from bert_keras.tokenizers.protocol import BYTE_BPE, SENTENCEPIECE, WORDPIECE, Tokenizer
+from bert_keras.tokenizers.protocol import BYTE_BPE, SENTENCEPIECE, WORDPIECE
 
 _ALWAYS: dict[str, Any] = {"position_embedding": "none", "relative_attention": "disentangled"}
 _MUST_BE = {"relative_attention": True, "position_biased_input": False}
@@ -35,12 +35,10 @@ def _fields_here(stored: dict[str, Any]) -> dict[str, Any]:
     return {**stored, **{here: stored[there] for here, there in _FIELDS.items()}, **_ALWAYS}
 
 
-def _fields_there(
-    family: Family, config: BertConfig, width: int, activation: str, tokenizer: Tokenizer | None
-) -> dict[str, Any]:
+def _fields_there(family: Family, config: BertConfig, width: int, activation: str) -> dict[str, Any]:
     further = {here: getattr(config, here) for here in ("type_vocab_size", *_FIELDS)}
     plain = plain_but_for(config, {**further, **_ALWAYS}, family.title)
-    fields = plain_fields(family, plain, width, activation, tokenizer)
+    fields = plain_fields(family, plain, width, activation)
     return {**fields, **{_FIELDS.get(here, here): value for here, value in further.items()}, "pos_att_type": "p2c|c2p"}
 
 

@@ -5,7 +5,7 @@ from typing import Any
 from bert_keras.convert.families.family import Family, TaskHead, check_plain, plain_but_for, task_heads
 from bert_keras.convert.weight_map import bert_heads
 from bert_keras.models.config import BertConfig
-from bert_keras.tokenizers.protocol import WORDPIECE, Tokenizer
+from bert_keras.tokenizers.protocol import WORDPIECE
 
 # Name here -> name there, and the value of a file that lacks it (`DistilBertConfig`).
 _FIELDS: dict[str, tuple[str, Any]] = {
@@ -28,9 +28,7 @@ def _fields_here(stored: dict[str, Any]) -> dict[str, Any]:
     return {here: stored.get(there, default) for here, (there, default) in _FIELDS.items()} | _ALWAYS
 
 
-def _fields_there(
-    family: Family, config: BertConfig, width: int, activation: str, tokenizer: Tokenizer | None
-) -> dict[str, Any]:
+def _fields_there(family: Family, config: BertConfig, width: int, activation: str) -> dict[str, Any]:
     check_plain(plain_but_for(config, _ALWAYS, family.title), "Hugging Face's DistilBERT")
     return {there: getattr(config, here) for here, (there, _) in _FIELDS.items()} | {"activation": activation}
 

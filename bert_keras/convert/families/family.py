@@ -1,7 +1,5 @@
 """Names and rules of a family of encoders in the files of other programs."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -12,7 +10,6 @@ import numpy as np
 from bert_keras.convert.families.weight import StoredTensor, Weight
 from bert_keras.errors import InputError
 from bert_keras.models.config import BertConfig, HiddenAct
-from bert_keras.tokenizers.protocol import Tokenizer
 
 
 def check_plain(config: BertConfig, whose: str) -> None:
@@ -21,9 +18,7 @@ def check_plain(config: BertConfig, whose: str) -> None:
         raise InputError(f"model.{name} is {value!r}; {whose} cannot hold such an encoder; write it with --to bert-tfx")
 
 
-def plain_fields(
-    family: Family, config: BertConfig, width: int, activation: str, tokenizer: Tokenizer | None
-) -> dict[str, Any]:
+def plain_fields(family: "Family", config: BertConfig, width: int, activation: str) -> dict[str, Any]:
     """The fields of `config.json` for an encoder without variations."""
     check_plain(config, f"Hugging Face's {family.title}")
     positions = config.max_position_embeddings + family.unused_rows
@@ -111,9 +106,10 @@ class Family:
     # From the fields of `config.json` to those of `BertConfig`, and `embedding_size` if the file has it; ValueError for
     # an encoder that does not exist here.
     fields_here: Callable[[dict[str, Any]], dict[str, Any]] = dict
-    # The inverse, from the family, the encoder, the embeddings' width, the name of its activation there and the
-    # tokenizer; InputError if the family has no such encoder.
-    fields_there: Callable[[Family, BertConfig, int, str, Tokenizer | None], dict[str, Any]] = plain_fields
+    # The inverse, from the family, the encoder, the embeddings' width and the name of its activation there; InputError
+    # if the family has no such encoder.
+    fields_there: "Callable[[Family, BertConfig, int, str], dict[str, Any]]" = plain_fields
+    token_ids: Mapping[str, str] = dataclasses.field(default_factory=dict)  # field there -> attribute of a tokenizer
     # The tensors of a file of Hugging Face's, one for each weight.
     tensors_here: Callable[[Iterable[StoredTensor]], Iterable[StoredTensor]] = iter
     tensors_there: Callable[[dict[str, np.ndarray]], dict[str, np.ndarray]] = dict  # the inverse

@@ -15,7 +15,7 @@ from bert_keras.convert.families.family import Family, TaskHead, plain_but_for, 
 from bert_keras.convert.families.weight import StoredTensor
 from bert_keras.convert.weight_map import bert_heads
 from bert_keras.models.config import BertConfig
-from bert_keras.tokenizers.protocol import BYTE_BPE, SENTENCEPIECE, WORDPIECE, Tokenizer
+from bert_keras.tokenizers.protocol import BYTE_BPE, SENTENCEPIECE, WORDPIECE
 
 # What every ModernBERT is.
 _ALWAYS: dict[str, Any] = {
@@ -38,6 +38,8 @@ _FIELDS: dict[str, tuple[str, Any]] = {
     "global_attn_every_n_layers": ("global_attn_every_n_layers", 3),
 }
 _ROTARY = {"full_attention": "global_rope_theta", "sliding_attention": "local_rope_theta"}
+_TOKEN_IDS = {f"{name}_token_id": f"{name}_id" for name in ("cls", "sep", "pad")}
+_TOKEN_IDS |= {"bos_token_id": "cls_id", "eos_token_id": "sep_id"}
 # Of labels of tokens and spans, too; its activation is the encoder's.
 _HEAD = TaskHead("classifier", "head.dense", ("norm", "norm_mean"), "head.norm")
 _FUSED, _PARTS = "attn.Wqkv.", ("query.", "key.", "value.")
@@ -64,20 +66,16 @@ def _fields_here(stored: dict[str, Any]) -> dict[str, Any]:
     return {**stored, **{here: stored[there] for here, (there, _) in _FIELDS.items()}, **_ALWAYS}
 
 
-def _fields_there(
-    family: Family, config: BertConfig, width: int, activation: str, tokenizer: Tokenizer | None
-) -> dict[str, Any]:
+def _fields_there(family: Family, config: BertConfig, width: int, activation: str) -> dict[str, Any]:
     plain = plain_but_for(config, _ALWAYS, family.title).stored_fields()
     fields = {**plain, **{name: getattr(config, name) for name in _FIELDS}}
     del fields["causal"], fields["type_vocab_size"]
     if not config.local_attention:
         fields |= {"local_attention": 2, "global_attn_every_n_layers": 1}
     fields = {_FIELDS[name][0] if name in _FIELDS else name: value for name, value in fields.items()}
-    ids = (tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id) if tokenizer else (None, None, None)
-    names = ("cls_token_id", "sep_token_id", "pad_token_id", "bos_token_id", "eos_token_id")
     return {
         **fields,
-        **dict(zip(names, (*ids, *ids[:2]), strict=True)),
+        **dict.fromkeys(_TOKEN_IDS),  # null without a tokenizer
         "hidden_activation": activation,
         "classifier_activation": activation,
         "mlp_dropout": config.hidden_dropout_prob,
@@ -143,6 +141,7 @@ MODERNBERT = Family(
     },
     fields_here=_fields_here,
     fields_there=_fields_there,
+    token_ids=_TOKEN_IDS,
     tensors_here=split,
     tensors_there=joined,
     task_heads=dict.fromkeys(task_heads(_HEAD), _HEAD),

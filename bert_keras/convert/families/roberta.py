@@ -9,16 +9,9 @@ from typing import Any
 from bert_keras.convert.families.family import Family, KerasHubClass, plain_but_for, plain_fields, roberta_task_heads
 from bert_keras.convert.weight_map import roberta_heads
 from bert_keras.models.config import BertConfig
-from bert_keras.tokenizers.protocol import BYTE_BPE, SENTENCEPIECE, WORDPIECE, Tokenizer
+from bert_keras.tokenizers.protocol import BYTE_BPE, SENTENCEPIECE, WORDPIECE
 
-
-def _fields_there(
-    family: Family, config: BertConfig, width: int, activation: str, tokenizer: Tokenizer | None
-) -> dict[str, Any]:
-    ends = {"bos_token_id": tokenizer.cls_id, "eos_token_id": tokenizer.sep_id} if tokenizer else {}
-    return {**plain_fields(family, config, width, activation, tokenizer), **ends}
-
-
+_ENDS = {"bos_token_id": "cls_id", "eos_token_id": "sep_id"}
 ROBERTA = Family(
     name="roberta",
     title="RoBERTa",
@@ -42,7 +35,7 @@ ROBERTA = Family(
     ),
     must_be={"pad_token_id": 1},  # positions start at the id of padding, plus 1
     exact_head=True,
-    fields_there=_fields_there,
+    token_ids=_ENDS,
     has_segments=False,
     masked_lm_only=True,
     task_heads=roberta_task_heads("roberta.pooler.dense"),
@@ -58,10 +51,8 @@ _MPNET: dict[str, Any] = {
 }
 
 
-def _mpnet_fields_there(
-    family: Family, config: BertConfig, width: int, activation: str, tokenizer: Tokenizer | None
-) -> dict[str, Any]:
-    fields = _fields_there(family, plain_but_for(config, _MPNET, family.title), width, activation, tokenizer)
+def _mpnet_fields_there(family: Family, config: BertConfig, width: int, activation: str) -> dict[str, Any]:
+    fields = plain_fields(family, plain_but_for(config, _MPNET, family.title), width, activation)
     del fields["type_vocab_size"]
     return fields
 
@@ -89,6 +80,7 @@ MPNET = Family(
     exact_head=True,
     fields_here=lambda stored: {**stored, **_MPNET},
     fields_there=_mpnet_fields_there,
+    token_ids=_ENDS,
     has_segments=False,
     masked_lm_only=True,
     task_heads=roberta_task_heads("mpnet.pooler.dense"),

@@ -6,8 +6,6 @@ Generator and discriminator of an ELECTRA are two folders; the generator's may l
 `generator/`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import os
@@ -19,13 +17,7 @@ import numpy as np
 
 from bert_keras import files as files_
 from bert_keras.convert import weight_copy
-from bert_keras.convert.architecture import (
-    Architecture,
-    architecture_of,
-    backbone_of,
-    check_written,
-    generator_fields,
-)
+from bert_keras.convert.architecture import Architecture, architecture_of, backbone_of, check_written, generator_fields
 from bert_keras.convert.families.table import FAMILIES
 from bert_keras.convert.huggingface import sentence_transformers
 from bert_keras.convert.huggingface.fine_tuned import FineTuned, fine_tuned_fields, read_fine_tuned
@@ -66,9 +58,7 @@ _READ = {name: family for name, family in FAMILIES.items() if family.prefix}
 def read_huggingface(directory: str, cased: bool | None = None) -> ModelFolder:
     """Read a model according to `config.json`, with the heads in the file.
 
-    Tensors may have the family's prefix or not (`bert.`). InputError: a file is missing or damaged, weights exist only
-    as a pickle, the configuration is for another type of model, the sizes of vocabulary and word embeddings differ, or
-    a tensor is missing, mis-shaped, unknown, or not tied as required. Names file, tensor, shapes, and what to do.
+    InputError, which names file and tensor: a file is missing or damaged, or does not fit the configuration.
     """
     config_path = os.path.join(directory, CONFIG_FILE)
     architecture = _read_architecture(config_path)
@@ -138,7 +128,7 @@ def _generator_fields(directory: str, discriminator: Architecture) -> dict[str, 
     return generator_fields(generator.architecture, discriminator, f"{path}: is not the generator of {directory}")
 
 
-def _read_generator(directory: str, discriminator: Model) -> ElectraGenerator:
+def _read_generator(directory: str, discriminator: "Model") -> "ElectraGenerator":
     folder = os.path.join(directory, GENERATOR_FOLDER)
     generator: Any = read_huggingface(folder).model
     ours, theirs = (backbone_of(network).embeddings.get_weights() for network in (generator, discriminator))
@@ -150,10 +140,9 @@ def _read_generator(directory: str, discriminator: Model) -> ElectraGenerator:
 def write_huggingface(folder: ModelFolder, directory: str) -> Written:
     """Write a folder that `transformers` loads, as the class with the same heads, or as the bare encoder.
 
-    Tensors always have the family's prefix: `transformers` reads both forms, other programs only this one. With
-    `embedding` sentence-transformers loads the folder, too. InputError: the sizes of vocabulary and word embeddings
-    differ, a RoBERTa's padding id is not 1, `transformers` computes the head with another function or has no such head,
-    or the model is causal. Nothing is written.
+    Tensors have the family's prefix, which other programs than `transformers` need. With `embedding`
+    sentence-transformers loads the folder, too. InputError, before anything is written: `transformers` has no such
+    model, or the sizes of vocabulary and word embeddings differ.
     """
     from safetensors.numpy import save_file
 
@@ -206,7 +195,9 @@ def write_huggingface(folder: ModelFolder, directory: str) -> Written:
 def _config_fields(architecture: Architecture, parts: Collection[Part], tokenizer: Tokenizer | None) -> dict[str, Any]:
     family, config = architecture.row, architecture.encoder
     activation = _ACTIVATION_NAMES[config.hidden_act]
-    fields = family.fields_there(family, config, architecture.embedding_size, activation, tokenizer)
+    fields = family.fields_there(family, config, architecture.embedding_size, activation)
+    if tokenizer:
+        fields |= {name: getattr(tokenizer, attribute) for name, attribute in family.token_ids.items()}
     head = "ForPreTraining" if {"next-sentence head", "discriminator head"} & set(parts) else "Model"
     head = "ForMaskedLM" if head == "Model" and "masked-LM head" in parts else head
     fields = {

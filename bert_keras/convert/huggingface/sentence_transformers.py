@@ -46,8 +46,7 @@ _REMEDY = f"remove {MODULES_FILE} to convert the encoder alone"
 def read_embedding(directory: str, positions: int) -> tuple[EmbeddingSettings, tuple[str, ...]]:
     """Read how texts get their vectors, with a remark if it is in a way that `embed` does not have.
 
-    `directory`: a folder of Hugging Face's format. `positions`: the tokens that the encoder reads. InputError: a file
-    is missing or is not what sentence-transformers writes.
+    `positions`: the tokens that the encoder reads. InputError: a file is not what sentence-transformers writes.
     """
     path = os.path.join(directory, MODULES_FILE)
     if not os.path.exists(path):
@@ -161,13 +160,9 @@ def _not_read(directory: str, reason: str) -> str:
 
 
 def write_embedding(directory: str, embedding: EmbeddingSettings, hidden_size: int, positions: int) -> None:
-    """Write the files for the settings of `embed`; none without such a signature.
+    """Write the files for the settings of `embed`, if there is such a signature, beside Hugging Face's.
 
-    Args:
-        directory: a folder of Hugging Face's format.
-        embedding: settings of `embed`.
-        hidden_size: H, the width of the vectors.
-        positions: the tokens that the encoder reads.
+    `hidden_size`: H, the width of the vectors. `positions`: the tokens that the encoder reads.
     """
     if embedding.pooling == "none":
         return

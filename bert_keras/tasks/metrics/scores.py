@@ -4,8 +4,6 @@ SQuAD's are percentages, as its evaluators print them; GLUE's, SWAG's and the en
 scipy and seqeval return them (conlleval prints percentages).
 """
 
-from __future__ import annotations
-
 import functools
 import importlib
 import itertools
@@ -53,9 +51,6 @@ def score(
         answers: a model's answers, in the same form and order; for spans "" for no answer, and None for a missing
             prediction: squad1.1 counts it as wrong, squad2.0 ignores it, as the official evaluators do.
         null_odds: squad2.0 only.
-
-    Raises:
-        InputError: no rows, or a row without gold.
     """
     if not len(golds):
         raise InputError("there are no rows to score")

@@ -6,8 +6,6 @@ section 5, and the official script. Of languages without blanks between words, M
 5) makes each letter a word.
 """
 
-from __future__ import annotations
-
 import re
 import string
 import unicodedata
@@ -57,9 +55,6 @@ def scores_of_answered(
         golds: {"answers": [{"text": ...}, ...]} for each question; the best one counts.
         answers: one text per question; None: a missing prediction, which scores 0.
         words_of: the words to compare; MLQA's are those of `letters_and_words`.
-
-    Raises:
-        InputError: a question without gold answers, which v1.1 does not allow.
     """
     exact = f1 = 0.0
     for number, (gold, answer) in enumerate(zip(golds, answers, strict=True)):
@@ -85,10 +80,6 @@ def scores_of_answerable(
         golds: {"answers": [{"text": ...}, ...]} for each question; empty: "" is right.
         answers: one text per question; "": no answer; None: a missing prediction.
         null_odds: score of no answer relative to the best answer, on any scale; one per answer.
-
-    Raises:
-        InputError: no question has a prediction.
-        ValueError: `null_odds` lacks an answer's odds.
     """
     judged: dict[int, tuple[float, float]] = {}
     for number, (gold, answer) in enumerate(zip(golds, answers, strict=True)):
@@ -99,7 +90,9 @@ def scores_of_answerable(
         raise InputError("no question has a prediction")
     raw, has_answer = dict(judged), [bool(gold["answers"]) for gold in golds]
     if null_odds is not None:
-        odds = {number: _require_odds(null_odds[number], number) for number in judged}
+        odds = {number: value for number in judged if (value := null_odds[number]) is not None}
+        if missing := judged.keys() - odds.keys():
+            raise ValueError(f"question {min(missing)} (from 0) has a prediction and no null odds")
         for number in judged:
             if odds[number] > NULL_ODDS_LIMIT:
                 judged[number] = (float(not has_answer[number]),) * 2
@@ -130,12 +123,6 @@ def _best_threshold(
         if total > best:
             best, threshold = total, odds[number]
     return 100 * best / len(scores), threshold
-
-
-def _require_odds(odds: float | None, number: int) -> float:
-    if odds is None:
-        raise ValueError(f"question {number} (from 0) has a prediction and no null odds")
-    return odds
 
 
 def _means(judged: Sequence[tuple[float, float]]) -> dict[str, float]:

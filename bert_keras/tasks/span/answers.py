@@ -6,8 +6,6 @@ An answer is the context from the first character of its first token to the last
 Shapes: T tokens, W windows of one row, N windows of all rows.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
@@ -96,22 +94,14 @@ class Candidate:
 
 @dataclasses.dataclass(frozen=True)
 class SpanAnswer:
-    """The answer to a row.
-
-    Attributes:
-        text: "" for no answer.
-        start, end: its characters in the context, end exclusive; both -1 for no answer.
-        score: sum of the logits of the best answer other than "", even if the answer is ""; 0 if there is none.
-        null_score_difference: the score of no answer minus `score`.
-        n_best: candidates of different texts, best first, at most `n_best_size` (plus no answer, if not among them).
-    """
+    """The answer to a row: `text`, "" for none, at the characters `start` to `end` (exclusive), -1 for none."""
 
     text: str
     start: int
     end: int
-    score: float
-    null_score_difference: float
-    n_best: tuple[Candidate, ...]
+    score: float  # sum of the logits of the best answer other than "", even if the answer is ""; 0 if there is none
+    null_score_difference: float  # the score of no answer minus `score`
+    n_best: tuple[Candidate, ...]  # of different texts, best first, at most `n_best_size` (plus no answer)
 
 
 def span_answers(

@@ -9,8 +9,6 @@ For RoBERTa two </s> separate question and context, and the answer's tokens are 
 Shapes: R rows, N windows, T tokens, P tokens of a row's context.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from collections.abc import Sequence
@@ -31,29 +29,17 @@ _BLOCK = 4096
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class SpanWindows:
-    """The map from positions in windows to characters of contexts.
+    """The map from positions in windows to characters of contexts; arrays are int64 [N] but for `context_of`, [R]."""
 
-    Attributes:
-        context: tokens of the contexts with their offsets.
-        context_of: int64 [R], the text of `context` for each row; equal contexts are tokenized once.
-        row: int64 [N], the row of each window; ascending.
-        number: int64 [N], number of the window in its row, from 0.
-        first: int64 [N], first context token of the window.
-        length: int64 [N], number of context tokens in the window.
-        offset: int64 [N], position of the first context token.
-        step: int64 [N], tokens between the starts of two windows of the row.
-        not_recovered: ids of rows whose answer is not at its answer_start; their windows have weight 0 in training.
-    """
-
-    context: EncodedTexts
-    context_of: np.ndarray
-    row: np.ndarray
-    number: np.ndarray
-    first: np.ndarray
-    length: np.ndarray
-    offset: np.ndarray
-    step: np.ndarray
-    not_recovered: tuple[str, ...] = ()
+    context: EncodedTexts  # tokens of the contexts with their offsets
+    context_of: np.ndarray  # the text of `context` for each row; equal contexts are tokenized once
+    row: np.ndarray  # the row of each window; ascending
+    number: np.ndarray  # number of the window in its row, from 0
+    first: np.ndarray  # first context token of the window
+    length: np.ndarray  # number of context tokens in the window
+    offset: np.ndarray  # position of the first context token
+    step: np.ndarray  # tokens between the starts of two windows of the row
+    not_recovered: tuple[str, ...] = ()  # ids of rows whose answer is not at its answer_start: of weight 0 in training
 
     def in_document(self, length: int) -> np.ndarray:
         """bool [N, T] for T = `length`: the position holds a context token."""
@@ -104,11 +90,7 @@ def special_tokens(tokenizer: Tokenizer) -> int:
 
 
 def room_for_context(settings: TaskSettings, tokenizer: Tokenizer) -> int:
-    """Minimum number of context tokens in a window, with the longest question.
-
-    Raises:
-        InputError: there is no room for a context.
-    """
+    """Minimum number of context tokens in a window, with the longest question; InputError if there is no room."""
     special = special_tokens(tokenizer)
     room = settings.max_seq_length - settings.max_query_length - special
     if room < 1:
@@ -126,9 +108,6 @@ def span_features(rows: Sequence[TaskRow], settings: TaskSettings, tokenizer: To
     If all rows have golds, also `start_positions`, `end_positions` int32 [N] of the first answer, 0 if there is none or
     the window does not contain it whole, and `weights` float32 [N]: 0 for rows whose answer is not in the context (a
     log message counts them). The original skips such rows; here they are kept to be answered.
-
-    Raises:
-        InputError: the settings leave no room for a context.
     """
     room_for_context(settings, tokenizer)
     contexts: dict[str, int] = {}

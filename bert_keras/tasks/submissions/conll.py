@@ -1,7 +1,5 @@
 """Tag files in conlleval's format: a word and its tags per line, a blank line after each sentence."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from typing import TextIO
@@ -18,11 +16,7 @@ Tagged = tuple[int, list[str], str]
 
 
 def write_tags(file: TextIO, rows: Sequence[TaskRow], answers: Sequence[list[str]]) -> None:
-    """Write `word gold predicted`, or `word predicted` without gold tags.
-
-    Raises:
-        ValueError: the numbers of words and tags differ.
-    """
+    """Write `word gold predicted`, or `word predicted` without gold tags."""
     for row, tags in zip(rows, answers, strict=True):
         columns = [_words(row), tags] if row.gold is None else [_words(row), row.gold, tags]
         for cells in zip(*columns, strict=True):
@@ -31,12 +25,9 @@ def write_tags(file: TextIO, rows: Sequence[TaskRow], answers: Sequence[list[str
 
 
 def read_tags(rows: Sequence[TaskRow], path: str) -> list[list[str]]:
-    """Read the last column of each sentence, unchanged.
+    """Read the last column of each sentence, unchanged; InputError if sentences or words differ from the rows'.
 
     Entities are the same in IOB1 and IOB2; the accuracy of IOB1 tags differs, because the rows have IOB2.
-
-    Raises:
-        InputError: sentences or words differ from the rows', or an invalid tag; names the line.
     """
     sentences = list(_sentences(path))
     for row, sentence in zip(rows, sentences, strict=False):

@@ -15,8 +15,6 @@
 Writes are atomic. All files are UTF-8, on a local file system (no gs://).
 """
 
-from __future__ import annotations
-
 import csv
 import json
 import math
@@ -67,8 +65,7 @@ def write_predictions(task: Task, rows: Sequence[TaskRow], answers: Sequence[Any
 def read_predictions(task: Task, rows: Sequence[TaskRow], path: str) -> list[Any]:
     """Read the answers to rows, in order, in the form of `TaskRow.gold`; for spans None for a missing id.
 
-    Raises:
-        InputError: the file does not fit the rows; names file, line (JSON: id) and the reason.
+    InputError: the file does not fit the rows; names file, line (JSON: id) and the reason.
     """
     if not os.path.isfile(path):
         raise InputError(f"{path}: no such file")
@@ -83,13 +80,7 @@ def read_predictions(task: Task, rows: Sequence[TaskRow], path: str) -> list[Any
 
 
 def read_written(task: Task, rows: Sequence[TaskRow], path: str) -> list[Any]:
-    """Read a file that `write_predictions` wrote for these rows.
-
-    Rows are matched by order, because the rows of several files may share ids.
-
-    Raises:
-        InputError: the file does not fit the rows.
-    """
+    """Read a file that `write_predictions` wrote for these rows, by order: rows of several files may share ids."""
     if task.kind in ("span", "tagging"):
         return read_predictions(task, rows, path)
     cells = list(_cells(task, path))

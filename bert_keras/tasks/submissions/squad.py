@@ -1,7 +1,5 @@
 """SQuAD's prediction files, in the format of google-research/bert's run_squad.py: JSON objects by question id."""
 
-from __future__ import annotations
-
 import json
 import math
 import os
@@ -9,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TextIO
 
 from bert_keras.errors import InputError
-from bert_keras.files import staged
+from bert_keras.files import read_json, staged
 from bert_keras.tasks.rows import TaskRow
 
 PREDICTIONS = "predictions.json"
@@ -29,12 +27,7 @@ def write_details(
     n_best: Sequence[list[dict[str, Any]]],
     null_odds: Sequence[float] | None = None,
 ) -> None:
-    """Write `nbest_predictions.json` and, if there are null odds, `null_odds.json`.
-
-    Args:
-        n_best: best answers per question, best first: `text`, `probability`, `start_logit`, `end_logit` each.
-        null_odds: for SQuAD 2.0: score of no answer minus the best answer's, per question.
-    """
+    """Write `nbest_predictions.json` and, if there are null odds (SQuAD 2.0), `null_odds.json`."""
     with staged(directory) as staging:
         for name, values in ((N_BEST, n_best), (NULL_ODDS, null_odds)):
             if values is not None:
@@ -43,20 +36,12 @@ def write_details(
 
 
 def read_texts(rows: Sequence[TaskRow], path: str) -> list[str | None]:
-    """Read one text per question, None if the file has none; unknown ids are ignored.
-
-    Raises:
-        InputError: not a JSON object of texts, or without any of these questions.
-    """
+    """Read one text per question, None if the file has none; unknown ids are ignored."""
     return _values(rows, path, "a text", lambda value: isinstance(value, str))
 
 
 def read_null_odds(rows: Sequence[TaskRow], answers: Sequence[str | None], path: str) -> list[float | None]:
-    """Read one number per question, None if neither the file nor the answers have one.
-
-    Raises:
-        InputError: not a JSON object of numbers, without any of these questions, or an answer without its odds.
-    """
+    """Read one number per question, None if neither the file nor the answers have one."""
     odds = _values(rows, path, "a number", _is_number)
     for row, answer, value in zip(rows, answers, odds, strict=True):
         if answer is not None and value is None:
@@ -71,15 +56,7 @@ def _is_number(value: Any) -> bool:
 def _values(rows: Sequence[TaskRow], path: str, wanted: str, fits: Callable[[Any], bool]) -> list[Any]:
     if not os.path.isfile(path):
         raise InputError(f"{path}: no such file")
-    with open(path, encoding="utf-8-sig") as file:
-        try:
-            fields = json.load(file)
-        except json.JSONDecodeError as error:
-            raise InputError(f"{path}:{error.lineno}: is not JSON: {error.msg}") from error
-        except UnicodeDecodeError as error:
-            raise InputError(f"{path}: is not UTF-8 ({error}); write it again") from error
-    if not isinstance(fields, dict):
-        raise InputError(f"{path}: holds a {type(fields).__name__}, not a JSON object with {wanted} per id")
+    fields = read_json(path)
     values = [fields.get(row.row_id) for row in rows]
     for row, value in zip(rows, values, strict=True):
         if row.row_id in fields and not fits(value):

@@ -3,8 +3,6 @@
 The child leaves the training's checkpoints. The parent then finds the training finished, and exports its weights.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -26,11 +24,7 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 def needs_child(config: OptimizationConfig) -> bool:
-    """Return whether a training needs a child process.
-
-    Raises:
-        InputError: it is to train on TensorFlow in a process of JAX, which has no TensorFlow.
-    """
+    """Return whether a training needs a child process; InputError for one on TensorFlow in a process of JAX."""
     here = keras.backend.backend()
     if config.backend == "tensorflow" and here != "tensorflow":
         raise InputError(
@@ -43,10 +37,8 @@ def needs_child(config: OptimizationConfig) -> bool:
 def train_in_child(module: str, job: Mapping[str, Any]) -> None:
     """Run `python -m MODULE` with KERAS_BACKEND=jax, which calls `run_child` with its training, and wait for it.
 
-    SIGTERM and Ctrl-C reach the child, which writes a checkpoint. It stops as well if this process dies.
-
-    Raises:
-        Diverged, InputError, Preempted, StageError: as the child raised it; StageError too if it died.
+    SIGTERM and Ctrl-C reach the child, which writes a checkpoint. It stops as well if this process dies. Its errors
+    (`_ERRORS`) are raised here; StageError if it died.
     """
     with tempfile.TemporaryDirectory() as folder:
         error_file = os.path.join(folder, "error.json")

@@ -5,8 +5,6 @@ step (`on_tensorflow.steps` has the formulas), so a training that was begun on o
 (docs/decisions/0052-one-loop-two-backends.md).
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -27,33 +25,24 @@ COUNTS = ("positions", "tokens", "gradient_norm")
 
 
 class TrainSteps(Protocol):
-    """The state of a training on its devices, and the compiled functions that change it.
-
-    Attributes:
-        model: the model with the current weights.
-        step: number of completed steps.
-    """
+    """The state of a training on its devices, and the compiled functions that change it."""
 
     @property
-    def model(self) -> keras.Model: ...
+    def model(self) -> keras.Model:
+        """The model with the current weights."""
 
     @property
-    def step(self) -> int: ...
+    def step(self) -> int:
+        """Number of completed steps."""
 
     def feed(self, phase: Phase, first_step: int) -> Iterator[Any]:
         """The batches of a phase from a step on, for `__call__`: read ahead, and split over the devices."""
 
     def __call__(self, batches: Iterator[Any], count: int, stop: bool = False) -> tuple[dict[str, float], bool]:
-        """Run `count` steps; fewer if a stop is requested, or up to the first that is not finite.
+        """Run `count` steps; fewer if a stop is requested, or up to the first that is not finite, which is not counted.
 
-        A step whose loss or gradient is not finite is not counted by `step`.
-
-        Args:
-            stop: whether this worker requests all workers to stop after these steps.
-
-        Returns:
-            Sums over the steps of the objective's `sums` and of `COUNTS`, and whether any worker requests to stop;
-            equal on all workers.
+        `stop`: whether this worker requests all workers to stop after these steps. Returns sums over the steps of the
+        objective's `sums` and of `COUNTS`, and whether any worker requests to stop; equal on all workers.
         """
 
     def request_stop(self) -> None:
@@ -70,17 +59,11 @@ class TrainSteps(Protocol):
 
 
 class Devices(Protocol):
-    """The devices of a training, and this process's place among the workers.
+    """The devices of a training, and this process's place among the workers."""
 
-    Attributes:
-        replicas: number of devices of all workers.
-        worker: number of this process; worker 0 logs, keeps checkpoints and exports.
-        workers: number of processes that train.
-    """
-
-    replicas: int
-    worker: int
-    workers: int
+    replicas: int  # number of devices of all workers
+    worker: int  # number of this process; worker 0 logs, keeps checkpoints and exports
+    workers: int  # number of processes that train
 
     def describe(self) -> str:
         """The devices of this process, for people: "1 CPU, no GPU is visible (docs/gpus.md)", "4 GPU"."""
@@ -105,11 +88,7 @@ class Cluster(NamedTuple):
 
 
 def cluster() -> Cluster:
-    """The workers that TF_CONFIG names (https://www.tensorflow.org/guide/distributed_training), a chief first.
-
-    Raises:
-        InputError: it is missing, or not such JSON.
-    """
+    """The workers that TF_CONFIG names (https://www.tensorflow.org/guide/distributed_training), a chief first."""
     try:
         given = json.loads(os.environ.get("TF_CONFIG", "{}"))
     except ValueError as error:

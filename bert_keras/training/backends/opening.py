@@ -1,7 +1,5 @@
 """The choice between the backends of a training."""
 
-from __future__ import annotations
-
 import keras
 
 from bert_keras.errors import InputError
@@ -15,10 +13,8 @@ def open_devices(config: TrainingConfig, second: SecondPhase = NO_SECOND_PHASE, 
     """Open the devices of `config.strategy`; several workers must call it before anything else.
 
     Each device, and each part of an accumulated batch, has a multiple of `rows_together` rows. A process whose child
-    trains (`bert_keras.training.backends.child`) leaves it the devices, and has a processor.
-
-    Raises:
-        InputError: a global batch does not divide over the devices, or workers, a GPU or a TPU are missing.
+    trains (`bert_keras.training.backends.child`) leaves it the devices, and has a processor. InputError: a global batch
+    does not divide over the devices, or workers, a GPU or a TPU are missing.
     """
     devices: Devices
     if keras.backend.backend() == "jax":

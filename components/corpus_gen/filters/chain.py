@@ -31,10 +31,8 @@ RULES: dict[str, str] = {
 
 
 def _filters(settings: CorpusSettings) -> Iterator[Filter]:
-    """The filters that are on, in their order: cleaning, passages, quality, leaks, personal data.
-
-    Passages are early, as in CCNet: the filters before them run twice, and quality costs ten times as much as others.
-    """
+    """The filters that are on, in their order."""
+    # Passages are early, as in CCNet: the filters before them run twice, and quality costs ten times as much as others.
     if (cleaner := cleaning.Cleaner(settings.cleaning)).on:
         yield cleaner
     if settings.passages.unit != "none":

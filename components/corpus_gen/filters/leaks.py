@@ -150,10 +150,7 @@ class LeakFilter:
         return lines, LEAK
 
     def find(self, hashes: np.ndarray) -> list[tuple[int, int, int]]:
-        """Leaks among the words of a document, by their hashes, uint64 [words]; those of one set that overlap are one.
-
-        (first word, word after the last, set), sorted by set and place.
-        """
+        """Leaks among the words of a document, by their hashes, uint64: (first word, word after the last, set)."""
         table, size = self._table, self._settings.ngram_words
         places, rows = self._ngrams(hash_ngrams(hashes, size))
         pieces = [(places, places + size, table.ngram_sets[rows])]
@@ -210,10 +207,7 @@ def _merged(passages: Iterable[tuple[int, int, int]]) -> Iterator[tuple[int, int
 
 
 def _may_change(length: int, settings: LeakSettings) -> int:
-    """Number of words that may differ in a text of `length` words: with 13 and 2, one of 8 and two of 13.
-
-    Always so few that a run of three words, which is enough for a seed, is unchanged.
-    """
+    """Number of words that may differ in a text: so few that a run of three words, enough for a seed, is unchanged."""
     return min(settings.changed_words * min(length, settings.ngram_words) // settings.ngram_words, length // 3 - 1)
 
 

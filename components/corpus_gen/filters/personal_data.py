@@ -149,15 +149,12 @@ def _replace_ips(text: str, found: Counter[str]) -> str:
 
 
 def _is_public(address: str) -> bool:
-    """Whether this is the address of someone's machine.
-
-    Not if all numbers have one digit, as those of a section: 8.8.8.8 and 1.1.1.1 are nobody's either. An address of
-    IPv6 has 3 numbers or more.
-    """
+    """Whether this is the address of someone's machine."""
     try:
         parsed = ipaddress.ip_address(address)
     except ValueError:
         return False
+    # One digit in each number is a section's: 8.8.8.8 and 1.1.1.1 are nobody's either. IPv6 has 3 numbers or more.
     if len(address) == len("1.2.3.4") or (parsed.version == 6 and sum(map(bool, address.split(":"))) < 3):
         return False
     return not any(parsed in network for network in _NOT_PERSONAL)

@@ -81,9 +81,9 @@ class SourceNames:
 
 
 class DroppedFile:
-    """A file of dropped documents, which is made with the first of them, and exists once it is closed.
+    """A file of dropped documents, made with the first of them, and there once it is closed; without a path none.
 
-    Without a path nothing is written. `personal` replaces personal data, which documents that others drop still have.
+    `personal` replaces personal data, which documents that others drop still have.
     """
 
     def __init__(self, path: str | None, temporary_dir: str, personal: Callable | None = None):

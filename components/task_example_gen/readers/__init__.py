@@ -1,7 +1,5 @@
 """Readers of a task's official files, one module per format, with an example at the top of each module."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from collections.abc import Iterator
@@ -26,16 +24,10 @@ __all__ = ["LocatedRow", "ReadReport", "read_located", "read_rows"]
 def read_rows(
     task: Task, path: str, on_bad_row: OnBadRow | None = None, columns: Columns | None = None, labelled: bool = False
 ) -> Iterator[TaskRow]:
-    """Rows of a task's file, in its order.
+    """Rows of a task's file, compressed or not (gzip, bzip2, xz, zstd), in its order; for IMDb of a folder.
 
-    Args:
-        task: if it has labels, rows must have one of them.
-        path: a file, compressed or not (gzip, bzip2, xz, zstd); for IMDb a folder.
-        on_bad_row: "fail" at a malformed row, or "skip" it and log the first ones of each file. None: the setting's.
-        labelled: whether rows without label are malformed.
-
-    Raises:
-        InputError: the file cannot be read or has another format, or a row is malformed; names file, line, remedy.
+    `on_bad_row`: "fail" at a malformed row, or "skip" it and log the first ones of each file; None: the setting's.
+    `labelled`: whether rows without label are malformed. InputError names file, line and remedy.
     """
     settings, report = TaskDataSettings(), ReadReport()
     for located in read_located(

@@ -16,8 +16,6 @@ CODAH is a TSV with seven columns without a header: category, prompt, four answe
 is TaskRow("0", {"text": "The woman enjoyed summer. She", "choices": ("skied.", "swam.", "froze.", "slept.")}, 1).
 """
 
-from __future__ import annotations
-
 from typing import BinaryIO
 
 from bert_keras.errors import InputError

@@ -20,8 +20,6 @@ A text is its words joined by blanks, and splits into the same words: Unicode wh
 tags.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from typing import BinaryIO, NamedTuple
@@ -41,15 +39,12 @@ class _Line(NamedTuple):
     where: str
     columns: list[str]
 
-    def without_first(self) -> _Line:
-        return self._replace(columns=self.columns[1:])
-
 
 def read_conll(file: BinaryIO) -> ReadRows:
     """Sentences of a file; the sentences of one document are a group, if documents are marked."""
     sentences = list(_sentences(file))
     if _is_numbered([[line.columns for line in lines] for _, lines in sentences]):
-        sentences = [(document, [line.without_first() for line in lines]) for document, lines in sentences]
+        sentences = [(n, [line._replace(columns=line.columns[1:]) for line in lines]) for n, lines in sentences]
         yield Note("", "a first column that counts the words, left out")
     prefix = _language([line.columns[0] for _, lines in sentences for line in lines if line.columns])
     for number, (document, lines) in enumerate(sentences):
@@ -130,12 +125,6 @@ def _row(row_id: str, lines: list[_Line], prefix: str) -> TaskRow:
 
 
 def to_iob2(tags: list[str]) -> list[str]:
-    """Convert IOB1 or IOB2 tags to IOB2, with the same entities as conlleval finds.
-
-    Example: I-ORG O I-PER B-PER I-LOC -> B-ORG O B-PER B-PER B-LOC
-    """
-    before = ["O", *tags[:-1]]
-    return [
-        f"B{tag[1:]}" if tag.startswith("I-") and previous[2:] != tag[2:] else tag
-        for previous, tag in zip(before, tags, strict=True)
-    ]
+    """IOB1 or IOB2 to IOB2, as conlleval reads them: I-ORG O I-PER B-PER I-LOC -> B-ORG O B-PER B-PER B-LOC"""
+    pairs = zip(["O", *tags[:-1]], tags, strict=True)
+    return [f"B{tag[1:]}" if tag.startswith("I-") and before[2:] != tag[2:] else tag for before, tag in pairs]

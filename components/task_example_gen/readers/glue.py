@@ -19,8 +19,6 @@ annotators agreed on and is skipped with a note, as the authors recommend. The s
 the genre of STS-B and MNLI.
 """
 
-from __future__ import annotations
-
 from itertools import chain
 from typing import BinaryIO
 

@@ -8,8 +8,6 @@ in `train/unsup`, which have no label, lists of URLs and bags of words are ignor
 `neg` can be read (e.g. the polarity data of Pang and Lee).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

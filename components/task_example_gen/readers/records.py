@@ -1,7 +1,5 @@
 """Rows read from task files, and handling of malformed rows."""
 
-from __future__ import annotations
-
 import csv
 import dataclasses
 import io
@@ -20,14 +18,11 @@ _MAX_FIELD = 2**31 - 1
 
 @dataclasses.dataclass(frozen=True)
 class LocatedRow:
-    """A row, and where it is in its file ("line 7").
-
-    `group` is the key of rows that belong together (the questions on an article) when rows are held out; "": none.
-    """
+    """A row, and where it is in its file ("line 7")."""
 
     where: str
     row: TaskRow
-    group: str = ""
+    group: str = ""  # key of rows that are held out together, such as the questions on an article; "": none
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,10 +100,8 @@ def rows_of(records: Records, parse: Callable[[int, Any], LocatedRow | Note | Ta
 
 
 def numbered_lines(file: BinaryIO) -> Iterator[tuple[str, bytes]]:
-    """Yield ("line 1", content) of each non-empty line, without line end and byte order mark.
-
-    Only line feeds end a line: texts may contain U+2028, at which `str.splitlines` would split.
-    """
+    """Yield ("line 1", content) of each non-empty line, without line end and byte order mark."""
+    # Only line feeds end a line: texts may contain U+2028, at which `str.splitlines` would split.
     for number, line in enumerate(iter(file.readline, b""), 1):
         content = line.rstrip(b"\r\n")
         if number == 1:

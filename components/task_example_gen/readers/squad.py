@@ -12,8 +12,6 @@ that is not found at its answer_start is a note, and its row is kept: the origin
 skips it in training, but scores against it all the same.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from typing import Any, BinaryIO

@@ -22,8 +22,6 @@ AG News has no header: `text TAB label name` of a .tsv, or the official .csv, "c
 classes 1 to 4 are World, Sports, Business and Sci/Tech and whose text is title and description with a blank between.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Container, Iterable, Iterator
 from typing import Any, BinaryIO

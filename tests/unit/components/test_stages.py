@@ -91,7 +91,7 @@ REFUSED = {
         ({"max_train_rows": -1}, "data.max_train_rows is -1; it must be at least 0"),
         ({"max_eval_rows": -1}, "data.max_eval_rows is -1"),
     ],
-    Columns: [({"label": ""}, "data.columns.label is empty")],
+    Columns: [({"label": ""}, "data.columns.label is ''; it must be a column's name")],
     ServingLimits: [
         ({name: 0}, f"serving.{name} is 0; it must be above 0")
         for name in ("max_latency_ms", "max_memory_mb", "max_load_seconds", "max_difference", "repetitions")

@@ -1,7 +1,5 @@
 """The devices of a training on JAX: a mesh of one axis, over one process or several."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import glob
@@ -26,11 +24,8 @@ class JaxDevices:
     """`bert_keras.training.backends.devices.Devices` of JAX.
 
     `multi_worker`: the same command on every machine, each with the environment variable TF_CONFIG, whose first worker
-    coordinates the others at its address.
-
-    Raises:
-        InputError: workers or devices are missing; a machine with a GPU that JAX cannot use, unless JAX_PLATFORMS says
-            `cpu`.
+    coordinates the others at its address. InputError: workers or devices are missing; a machine with a GPU that JAX
+    cannot use, unless JAX_PLATFORMS says `cpu`.
     """
 
     def __init__(self, strategy: str):

@@ -9,8 +9,6 @@ Legend: state, a dict of arrays, equal on all devices: `trained`, `fixed` (weigh
 optimizer's), `step` int32 and `finite` bool, false after a step that was not.
 """
 
-from __future__ import annotations
-
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -38,12 +36,7 @@ _READ_AHEAD, _STEPS_AHEAD = 4, 2
 
 
 class JaxSteps:
-    """`bert_keras.training.backends.devices.TrainSteps` over a mesh of devices: one compiled step.
-
-    Args:
-        model, optimizer: built.
-        mesh: the devices of all workers.
-    """
+    """`bert_keras.training.backends.devices.TrainSteps` over a mesh, the devices of all workers: one compiled step."""
 
     def __init__(
         self,
@@ -169,10 +162,7 @@ class JaxSteps:
         return {**state, "trained": trained, "slots": slots, "step": step, "finite": finite}, summed
 
     def _accumulated(self, state, batch, totals, call):
-        """Sums and gradients of a replica's rows, in `gradient_accumulation_steps` parts one after another.
-
-        `call` is unique per replica and step.
-        """
+        """Sums and gradients of a replica's rows, in parts one after another; `call` is unique per replica and step."""
         parts = self._config.gradient_accumulation_steps
         call *= parts
         if parts == 1:

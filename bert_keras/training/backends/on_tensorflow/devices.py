@@ -1,7 +1,5 @@
 """The devices of a training on TensorFlow: its distribution strategies."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 from collections import Counter
@@ -21,10 +19,7 @@ class TensorFlowDevices:
     """The devices of a distribution strategy; the compiled loop is the same under each.
 
     `multi_worker`: the same command on every machine, each with the environment variable TF_CONFIG. `tpu`: on a TPU VM,
-    or with TPU_NAME set; NOT covered by tests, for lack of a TPU.
-
-    Raises:
-        InputError: workers or a TPU are missing.
+    or with TPU_NAME set; NOT covered by tests, for lack of a TPU. InputError: workers or a TPU are missing.
     """
 
     def __init__(self, strategy: str):

@@ -6,8 +6,6 @@ w, n: the weights of a batch's predictions and their negative log-likelihoods; r
     gradient = sum_r d loss / d variables     scaled down to a global norm of at most `clip_norm`
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -29,8 +27,7 @@ _SUM = tf.distribute.ReduceOp.SUM
 class TensorFlowSteps:
     """`bert_keras.training.backends.devices.TrainSteps` under a strategy: the steps of a call are one compiled loop.
 
-    Args:
-        model, optimizer: made under `strategy`; the optimizer must not sum over the replicas, which is done here.
+    The optimizer must not sum over the replicas, which is done here.
     """
 
     def __init__(
@@ -140,10 +137,7 @@ class TensorFlowSteps:
         return totals, stops + self._strategy.reduce(_SUM, self._strategy.run(tf.identity, args=(stop,)), axis=None)
 
     def _replica_step(self, batch, step, stop):
-        """One step on one replica's part of the global batch, a dict of [rows, ...]; `step` int64 seeds dropout.
-
-        Returns `self._returned` and `stop`, stacked.
-        """
+        """One step on a replica's rows of the global batch: `self._returned` and `stop`; `step` int64 seeds dropout."""
         replica, clip = tf.distribute.get_replica_context(), self._config.clip
         replicas, replica_id = replica.num_replicas_in_sync, replica.replica_id_in_sync_group
         totals = list(self._objective.totals(batch))
@@ -168,10 +162,7 @@ class TensorFlowSteps:
         return norm
 
     def _accumulated(self, batch, totals, call):
-        """Sums and gradients of a replica's rows, in `gradient_accumulation_steps` parts one after another.
-
-        `call`, int64, is unique per replica and step.
-        """
+        """Sums and gradients of a replica's rows, in parts one after another; `call` is unique per replica and step."""
         parts = self._config.gradient_accumulation_steps
         call *= parts
         if parts == 1:

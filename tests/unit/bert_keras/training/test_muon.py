@@ -13,7 +13,7 @@ def test_muons_step_for_a_matrix_of_a_layer_has_the_gradients_directions_all_of_
     gradient = np.random.default_rng(1).normal(size=shape)
     u, s, v = np.linalg.svd(gradient, full_matrices=False)
     assert s[0] > 1.5 * s[-1]
-    (after,) = apply(make(Muon, 0.1, weight_decay_rate=0.0), [variable("layer_0/kernel", np.zeros(shape))], [gradient])
+    (after,) = apply(make(Muon, 0.1, weight_decay=0.0), [variable("layer_0/kernel", np.zeros(shape))], [gradient])
     step = -after / (0.1 * 0.2 * max(shape) ** 0.5)
     inner = u.T @ step @ v.T
     np.testing.assert_allclose(inner, np.diag(np.diag(inner)), atol=1e-3)

@@ -22,19 +22,19 @@ from bert_keras.training.schedules import create_schedule
 
 ALL = pytest.mark.parametrize("optimizer", OPTIMIZERS.values())
 SETTINGS = {
-    "weight_decay_rate": 0.01,
+    "weight_decay": 0.01,
     "beta_2": 0.999,
     "epsilon": 1e-6,
     "decay_all": False,
     "layer_decay": 1.0,
-    "num_layers": 2,
     "freeze_layers": 0,
     "freeze_steps": 0,
 }
 
 
 def make(optimizer, learning_rate, **settings):
-    return optimizer(learning_rate, **{**SETTINGS, **settings})
+    settings = {**SETTINGS, "schedule": "constant", "num_warmup_steps": 0, **settings}
+    return optimizer(TrainingConfig(learning_rate=learning_rate, **settings), num_layers=2)
 
 
 def variable(name, value):
@@ -53,7 +53,7 @@ def apply(optimizer, variables, gradients):
 def test_the_first_step_is_3_16_rates_not_one():
     """m = .1 g, v = .001 g^2: m / sqrt(v) = 3.1623 sign(g)."""
     kernel = variable("dense/kernel", [1.0, 1.0, 1.0])
-    (after,) = apply(make(BertAdam, 0.01, weight_decay_rate=0.0), [kernel], [[0.5, -2.0, 100.0]])
+    (after,) = apply(make(BertAdam, 0.01, weight_decay=0.0), [kernel], [[0.5, -2.0, 100.0]])
     np.testing.assert_allclose(1.0 - after, 0.01 * 3.1623 * np.array([1, -1, 1]), rtol=1e-4)
 
 
@@ -143,9 +143,9 @@ def test_lambs_trust_is_one_without_norms_and_without_decay(name, weight, gradie
 
 
 def test_lamb_without_weight_decay_still_rescales():
-    (after,) = apply(make(LAMB, 0.1, weight_decay_rate=0.0), [variable("dense/kernel", [5.0])], [[0.0]])
+    (after,) = apply(make(LAMB, 0.1, weight_decay=0.0), [variable("dense/kernel", [5.0])], [[0.0]])
     assert after[0] == 5.0  # the update is 0: trust 1
-    (after,) = apply(make(LAMB, 0.1, weight_decay_rate=0.0), [variable("dense/kernel", [5.0])], [[1.0]])
+    (after,) = apply(make(LAMB, 0.1, weight_decay=0.0), [variable("dense/kernel", [5.0])], [[1.0]])
     assert after[0] == pytest.approx(4.5, rel=1e-6)
 
 
@@ -162,7 +162,7 @@ NAMES = (
 @pytest.mark.parametrize("optimizer", [BertAdam, AdamW])
 def test_biases_and_layer_norms_are_not_decayed_embeddings_are(optimizer):
     variables = [variable(name, [1.0]) for name in NAMES]
-    after = apply(make(optimizer, 1.0, weight_decay_rate=0.25), variables, [[0.0]] * len(NAMES))
+    after = apply(make(optimizer, 1.0, weight_decay=0.25), variables, [[0.0]] * len(NAMES))
     assert [float(a[0]) for a in after] == [1.0, 1.0, 1.0, 1.0, 0.75, 0.75]
 
 
@@ -170,7 +170,7 @@ def test_biases_and_layer_norms_are_not_decayed_embeddings_are(optimizer):
 def test_decay_all_decays_all(optimizer):
     """LAMB's trust is 1 / .25 then: all go in one step of rate 1."""
     variables = [variable(name, [1.0]) for name in NAMES]
-    after = apply(make(optimizer, 1.0, weight_decay_rate=0.25, decay_all=True), variables, [[0.0]] * len(NAMES))
+    after = apply(make(optimizer, 1.0, weight_decay=0.25, decay_all=True), variables, [[0.0]] * len(NAMES))
     assert [float(a[0]) for a in after] == [0.0 if optimizer is LAMB else 0.75] * len(NAMES)
 
 
@@ -301,7 +301,7 @@ def test_the_default_optimizer_of_a_run_is_the_originals():
     config = TrainingConfig()
     optimizer = create_optimizer(config, num_layers=2)
     assert type(optimizer) is BertAdam
-    assert {name: getattr(optimizer, name) for name in SETTINGS} == SETTINGS
+    assert {name: getattr(optimizer.config, name) for name in SETTINGS} == SETTINGS
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
@@ -310,8 +310,7 @@ def test_the_optimizer_of_a_run_has_its_settings(name):
     config = TrainingConfig(num_train_steps=10, num_warmup_steps=2, optimizer=name, weight_decay=0.1, **settings)
     optimizer = create_optimizer(config, num_layers=3)
     assert type(optimizer) is OPTIMIZERS[name]
-    expected = {**settings, "weight_decay_rate": 0.1, "num_layers": 3}
-    assert {name: getattr(optimizer, name) for name in expected} == expected
+    assert (optimizer.config, optimizer.num_layers) == (config, 3)
     assert vars(optimizer._learning_rate) == vars(create_schedule(config))
 
 
