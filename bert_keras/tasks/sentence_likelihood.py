@@ -12,7 +12,7 @@ arXiv 2305.10588, section 2.3). A word is as in `Tokenizer.is_suffix`.
 
 A left-to-right model gives the plain log-likelihood of the tokens, each from those before it; a biLM adds that of each
 from those after it. With `next-token`, so does a masked language model that also learned next tokens
-(`bert_keras.models.left_to_right.GptBert`). [CLS] and [SEP] are read, and not scored.
+(`bert_keras.models.left_to_right.GptBert`); `sum` adds `pll` to it. [CLS] and [SEP] are read, and not scored.
 
 Shapes: N sentences, B rows of a batch, T tokens, P predictions.
 """
@@ -29,7 +29,7 @@ from bert_keras.objectives.mlm_nsp import nll_and_hits
 from bert_keras.tasks.sequences import TokenRuns, each_place, single_sequences
 from bert_keras.tokenizers.protocol import Tokenizer
 
-Scoring = Literal["pll", "pll-word", "next-token"]
+Scoring = Literal["pll", "pll-word", "next-token", "sum"]
 # Bounds of a batch, and so of memory: tokens read, and predictions (each has a logit per token of the vocabulary).
 MAX_TOKENS, MAX_PREDICTIONS = 8192, 1024
 _SPECIAL_TOKENS = 2
@@ -61,6 +61,9 @@ def log_likelihoods(
     Raises:
         ValueError: a sentence is too long.
     """
+    if scoring == "sum":
+        pll, next_token = (log_likelihoods(model, tokenizer, sentences, part) for part in ("pll", "next-token"))
+        return pll + next_token
     lengths, longest, reads_left = sentences.lengths, longest_sentence(model), scoring == "next-token"
     in_one_pass = reads_left or masks_nothing(model)
     if np.max(lengths, initial=0) > longest:

@@ -192,11 +192,16 @@ class Muon(AdamW):
 
         m = .95 m + .05 g;  direction = .2 sqrt(max(rows, columns)) orthogonal(.95 m + .05 g)
 
-    `orthogonal` brings the singular values of a matrix near 1. The factor gives the update the root mean square of
-    Adam's, so rate and weight decay are AdamW's. Keras' own Muon has neither layer-wise rates nor freezing.
+    `orthogonal` brings the singular values of a matrix near 1; in mixed precision in bfloat16, as the original does
+    (github.com/KellerJordan/Muon, muon.py, `zeropower_via_newtonschulz5`). The factor gives the update the root mean
+    square of Adam's, so rate and weight decay are AdamW's. Keras' own Muon has neither layer-wise rates nor freezing.
     """
 
     momentum = 0.95
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.compute_dtype = keras.mixed_precision.dtype_policy().compute_dtype
 
     def has_velocity(self, variable):
         return not (len(variable.shape) == 2 and _ENCODER_LAYER.search(variable.path))
@@ -206,7 +211,7 @@ class Muon(AdamW):
             return super().update_of(gradient, m, v)
         self.assign(m, self.momentum * m + (1.0 - self.momentum) * gradient)
         ahead = self.momentum * m + (1.0 - self.momentum) * gradient  # Nesterov's
-        return 0.2 * math.sqrt(max(m.shape)) * orthogonal(ahead)
+        return 0.2 * math.sqrt(max(m.shape)) * ops.cast(orthogonal(ops.cast(ahead, self.compute_dtype)), m.dtype)
 
 
 def orthogonal(matrix):

@@ -20,9 +20,10 @@ def minimal_pairs(
     ],
     cased: Cased = None,
     scoring: Annotated[
-        Literal["pll", "pll-word", "next-token"],  # `bert_keras.tasks.sentence_likelihood`
+        Literal["pll", "pll-word", "next-token", "sum"],  # `bert_keras.tasks.sentence_likelihood`
         typer.Option(
-            help="pll: each token masked alone; pll-word: with the rest of its word; next-token: a GPT-BERT's."
+            help="pll: each token masked alone; pll-word: with the rest of its word; of a GPT-BERT next-token, "
+            "or its sum with pll."
         ),
     ] = "pll",
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first pairs of each paradigm.")] = None,

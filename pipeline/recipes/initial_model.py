@@ -3,7 +3,6 @@
 import dataclasses
 from collections.abc import Sequence
 
-from bert_keras.convert.initial_weights import check_family, differences, electra_sizes, initial_folder
 from bert_keras.errors import InputError
 from bert_keras.tokenizers.protocol import Tokenizer
 from bert_keras.tokenizers.wordpiece import BertTokenizer
@@ -31,6 +30,8 @@ def with_initial_model(
             )
         known: dict[str, object] = {}
         if teacher:
+            from bert_keras.convert.initial_weights import initial_folder
+
             folder, tokenizer = initial_folder(teacher, cased)
             known = {"model.vocab_size": folder.config.vocab_size, **_vocabulary_settings(tokenizer)}
         chosen = with_settings(recipe, settings, known)
@@ -46,6 +47,8 @@ def with_initial_model(
             f"--set {_STEPS}=0: nothing would be trained; `bert-tfx convert --to bert-tfx` exports {init} as it is, "
             "and any run with --init has the model at step 0, with its new words, in RUN_DIR/artifacts/InitialModel"
         )
+    from bert_keras.convert.initial_weights import check_family, differences, electra_sizes, initial_folder
+
     folder, tokenizer = initial_folder(init, cased)
     config = folder.config
     given: dict[str, object] = {f"model.{name}": value for name, value in dataclasses.asdict(config).items()}

@@ -8,11 +8,8 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 
 import typer
-from apache_beam.io.filesystems import FileSystems
-from apache_beam.options.pipeline_options import PipelineOptions
 
 from bert_keras.convert.formats import format_of
-from bert_keras.convert.initial_weights import initial_folder, read_teacher
 from bert_keras.data.mixture import check_names
 from bert_keras.errors import InputError
 from bert_keras.files import atomic_write_anywhere
@@ -41,6 +38,9 @@ def resolve(request: RunRequest, run_id: str) -> RunSpec:
     """Resolve a run that begins now; its notices are recorded. InputError: an unusable recipe, setting or path."""
     spec = without_inputs(with_version(request))
     request, recipe = spec.request, spec.recipe
+    from apache_beam.io.filesystems import FileSystems  # here, so that a wrong setting is refused at once
+    from apache_beam.options.pipeline_options import PipelineOptions
+
     with recording(notices_file(request.run_dir, request.run_name(run_id))):
         FileSystems.set_options(PipelineOptions(list(request.beam_args)))
         if isinstance(recipe, Recipe):
@@ -173,6 +173,8 @@ def _teacher_files(request: RunRequest, recipe: Recipe | FineTuneRecipe) -> Init
     with _naming_a_version(request.teacher):
         format_of(request.teacher)
     if isinstance(recipe, Recipe):  # before hours of making examples
+        from bert_keras.convert.initial_weights import initial_folder, read_teacher
+
         source, objective = request.init or request.teacher, recipe.pretraining_objective
         _, tokenizer = initial_folder(source, request.cased)
         longest = recipe.example_sets[-1].max_seq_length
@@ -205,6 +207,8 @@ def _initial_vocabulary(request: RunRequest, init: str) -> InputFile:
     if request.vocab:
         option, owner = ("--init", "initial model") if request.init else ("--teacher", "teacher")
         raise InputError(f"--vocab and {option}: the vocabulary is the {owner}'s; give one of them")
+    from bert_keras.convert.initial_weights import initial_folder
+
     _, tokenizer = initial_folder(init, request.cased)
     contents = dict(vocabulary_files(tokenizer))
     if further := format_fields(tokenizer):

@@ -117,6 +117,13 @@ def test_batches_of_all_lengths_equal_one_copy_at_a_time(monkeypatch, name, scor
     assert np.ptp(expected) > 1
 
 
+def test_the_sum_is_of_masked_and_next_tokens():
+    model, sentences = drawn(MODELS["bert"]()[0]), runs_of([[5, 6, 20, 21], [7, 8, 9]])
+    pll, next_token, both = (log_likelihoods(model, WORDS, sentences, way) for way in ("pll", "next-token", "sum"))
+    assert np.all(np.abs(pll - next_token) > 1e-3)
+    np.testing.assert_array_equal(both, pll + next_token)
+
+
 def test_equal_sentences_are_equal_to_the_last_bit_and_computed_once(monkeypatch):
     counted = []
     monkeypatch.setattr(sentence_likelihood, "MAX_TOKENS", 7)  # a copy a batch

@@ -1,5 +1,6 @@
 """Muon (arXiv 2502.16982), for the matrices of the encoder layers."""
 
+import keras
 import numpy as np
 import pytest
 
@@ -18,6 +19,21 @@ def test_muons_step_for_a_matrix_of_a_layer_has_the_gradients_directions_all_of_
     inner = u.T @ step @ v.T
     np.testing.assert_allclose(inner, np.diag(np.diag(inner)), atol=1e-3)
     assert np.all((np.diag(inner) > 0.65) & (np.diag(inner) < 1.25))
+
+
+def test_in_bfloat16_only_the_products_are_rounded():
+    gradient = np.random.default_rng(1).normal(size=(8, 24))
+    steps = {}
+    for policy in ("float32", "mixed_bfloat16"):
+        keras.mixed_precision.set_dtype_policy(policy)
+        try:
+            optimizer, matrix = make(Muon, 0.1, weight_decay_rate=0.0), variable("layer_0/kernel", np.zeros((8, 24)))
+        finally:
+            keras.mixed_precision.set_dtype_policy("float32")
+        (steps[policy],) = apply(optimizer, [matrix], [gradient])
+        np.testing.assert_allclose(optimizer._momentums[0], 0.05 * gradient, rtol=1e-6)
+    difference = np.abs(steps["mixed_bfloat16"] - steps["float32"]).max() / np.abs(steps["float32"]).max()
+    assert 1e-4 < difference < 0.15
 
 
 def test_muon_looks_ahead_decays_and_leaves_all_else_to_adamw():
