@@ -27,7 +27,7 @@ def test_in_bfloat16_only_the_products_are_rounded():
     for policy in ("float32", "mixed_bfloat16"):
         keras.mixed_precision.set_dtype_policy(policy)
         try:
-            optimizer, matrix = make(Muon, 0.1, weight_decay_rate=0.0), variable("layer_0/kernel", np.zeros((8, 24)))
+            optimizer, matrix = make(Muon, 0.1, weight_decay=0.0), variable("layer_0/kernel", np.zeros((8, 24)))
         finally:
             keras.mixed_precision.set_dtype_policy("float32")
         (steps[policy],) = apply(optimizer, [matrix], [gradient])
