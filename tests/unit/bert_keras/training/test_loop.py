@@ -19,7 +19,7 @@ import tensorflow as tf
 from bert_keras.data.array_batches import ArrayExamples
 from bert_keras.errors import InputError, Preempted, StageError
 from bert_keras.models.task_models import BertForSentenceSimilarity
-from bert_keras.tasks import similarity
+from bert_keras.tasks.objectives import vector_objective
 from bert_keras.training.backends.opening import open_devices
 from bert_keras.training.config import SecondPhase
 from bert_keras.training.phases import phases_of
@@ -153,7 +153,7 @@ def test_xla_computes_the_parts_of_a_batch_whose_rows_depend_on_each_other():
         sgd = Descent(1.0)
         sgd.build(model.trainable_variables)
         with_xla = dataclasses.replace(config, jit_compile=jit_compile)
-        steps = devices.train_steps(model, sgd, similarity.objective, with_xla)
+        steps = devices.train_steps(model, sgd, vector_objective, with_xla)
         steps(steps.feed(phase, 0), 1)
         changed.append(model.get_weights())
         (graph,) = steps._compiled._list_all_concrete_functions()
