@@ -15,6 +15,8 @@ transports names:
     tables   of a partition of the bands: the ids of documents to drop, by the slots of the documents' own runs
 """
 
+from __future__ import annotations  # Beam would take them for its types
+
 import hashlib
 import math
 from collections.abc import Iterable

@@ -12,6 +12,8 @@ Documents do not pass through Beam, whose local runners shuffle in memory: reade
 writers read their range of each run (`components.corpus_gen.sorted_runs`). Beam transports names and counts.
 """
 
+from __future__ import annotations  # Beam would take them for its types
+
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence

@@ -5,6 +5,8 @@ of the slices are taken from the slices in the EvalConfig (`components.evaluator
 reach this module.
 """
 
+from __future__ import annotations  # Beam would take them for its types
+
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 

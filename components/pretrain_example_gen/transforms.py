@@ -6,6 +6,8 @@ bucket's documents, its name, the split, the settings and the vocabulary, so the
 workers.
 """
 
+from __future__ import annotations  # Beam would take them for its types
+
 import dataclasses
 import importlib.metadata
 import pickle

@@ -1,5 +1,7 @@
 """Beam transforms that count words in document shards and learn a vocabulary (no TFX here)."""
 
+from __future__ import annotations  # Beam would take them for its types
+
 import glob
 import posixpath
 from collections import Counter

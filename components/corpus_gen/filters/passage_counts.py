@@ -13,6 +13,8 @@ The filter reads the documents of a run again, in the same order, with the run's
 64-bit hashes of 10 billion different passages have about 3 pairs of equal ones.
 """
 
+from __future__ import annotations  # Beam would take them for its types
+
 import dataclasses
 from array import array
 from collections import Counter

@@ -9,6 +9,7 @@ from google.protobuf import text_format
 from tensorflow_metadata.proto.v0 import schema_pb2
 
 from bert_keras.jobs import FinetuneJob, PretrainJob
+from bert_keras.objectives.settings import DistillationSettings
 from bert_keras.tasks.table import TASKS
 from components import code_version
 from components.corpus_gen.inputs import InputFile, InputList
@@ -179,7 +180,7 @@ def test_a_teacher_is_an_input_of_the_training_alone(nodes_of, tiny):
     assert text_of(nodes["ModelPush"], "custom_config")["teacher"] == {"name": "large/serving/7", "sha256": "beef"}
     alone = nodes_of(with_settings(tiny_cpu(), ["distillation.weight=0.8"]), MODEL, init="/models/bert")
     assert changed(alone, nodes) == {"Trainer", "Evaluator", "ModelPush"}
-    assert text_of(tiny["Trainer"], "custom_config")["distillation"] == {"weight": 0.5, "temperature": 2.0}
+    assert text_of(tiny["Trainer"], "custom_config")["distillation"] == dataclasses.asdict(DistillationSettings())
 
 
 def test_replayed_examples_are_trained_on_and_not_held_out(nodes_of):
