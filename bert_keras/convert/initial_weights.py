@@ -45,6 +45,11 @@ class InitialWeights:
     # Fields of `bert_config.json` (`ModelFolder.record`).
     record: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
+    def __str__(self) -> str:
+        untrained = f"; untrained: {', '.join(self.untrained)}" if self.untrained else ""
+        new = f"; {self.new_tokens:,} new tokens" if self.new_tokens else ""
+        return f"kept: {', '.join(self.trained)}{untrained}{new}"
+
 
 def initial_folder(directory: str, cased: bool | None = None) -> tuple[ModelFolder, Tokenizer]:
     """Read a folder that pre-training can start from, without its weights, and its tokenizer.
