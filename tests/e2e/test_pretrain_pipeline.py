@@ -182,7 +182,7 @@ def test_a_run_killed_while_generating_and_while_training_resumes(corpus, first_
     kill_when(
         start(*arguments(corpus, run_dir)), lambda: any(run_dir.glob("artifacts/PretrainExampleGen/examples/*/Split-*"))
     )
-    kill_when(start(*arguments(corpus, run_dir)), lambda: any(run_dir.glob("training/*/checkpoints/checkpoint")))
+    kill_when(start(*arguments(corpus, run_dir)), lambda: any(run_dir.glob("training/*/checkpoints/ckpt-*.npz")))
     code, out, err = bert_tfx(*arguments(corpus, run_dir))
     assert code == 0, err
     assert "resuming training at step" in out
