@@ -56,7 +56,7 @@ def split_name(pattern: str) -> tuple[str, str]:
 
 
 def examples_by_source(weights: Sequence[float], examples: np.ndarray | int) -> np.ndarray:
-    """How many of the first `examples`, int [...], of a stream are from each of S sources: int64 [S, ...].
+    """The numbers of the first `examples`, int [...], of a stream from each of S sources: int64 [S, ...].
 
     >>> examples_by_source([2, 3], np.array([2, 3, 5, 10])).tolist()
     [[0, 1, 2, 4], [2, 2, 3, 6]]

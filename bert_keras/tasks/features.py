@@ -64,7 +64,7 @@ def task_features(rows: Sequence[TaskRow], task: Task, settings: TaskSettings, t
 
 
 def _has_golds(rows: Sequence[TaskRow]) -> bool:
-    """Whether all rows have golds; InputError: only some have one."""
+    """True if all rows have golds; InputError: only some have one."""
     missing = [row for row in rows if row.gold is None]
     if missing and len(missing) < len(rows):
         raise InputError(

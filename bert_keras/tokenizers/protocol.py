@@ -83,9 +83,14 @@ class Tokenizer:
     algorithm = ""  # as `vocab_spec.json` names it
     vocabulary: tuple[str, ...]
     format: SequenceFormat
-    # Those of the format, and the ids of its special tokens.
-    pair_separators, has_segments = 1, True
-    cls_id = sep_id = pad_id = unk_id = mask_id = 0
+    # Those of the format, and the ids of its special tokens (`_take_format`).
+    pair_separators: int
+    has_segments: bool
+    cls_id: int
+    sep_id: int
+    pad_id: int
+    unk_id: int
+    mask_id: int
     # The tokens of a word do not depend on its context; in byte-level BPE they include the space before it.
     words_stand_alone = True
 

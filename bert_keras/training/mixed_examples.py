@@ -72,7 +72,7 @@ def _sources(folder: str, examples: ExampleSet, *, alone: bool) -> list[Source]:
 
 
 class SourceFigures(NamedTuple):
-    """What a run reads of a source."""
+    """The part of a source that a run reads."""
 
     name: str
     share: float  # of every batch

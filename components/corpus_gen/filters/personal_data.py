@@ -149,7 +149,7 @@ def _replace_ips(text: str, found: Counter[str]) -> str:
 
 
 def _is_public(address: str) -> bool:
-    """Whether this is the address of someone's machine."""
+    """True for the address of someone's machine."""
     try:
         parsed = ipaddress.ip_address(address)
     except ValueError:
