@@ -54,7 +54,7 @@ def train(args: argparse.Namespace) -> None:
         def evaluate(self, phase):
             started = time.process_time()
             loss = super().evaluate(phase)["mlm_loss"]
-            curve.append((int(self.step), started - self.evaluating, loss))
+            curve.append((self.steps.step, started - self.evaluating, loss))
             self.evaluating += time.process_time() - started
             print(f"{args.name}-{seed}", *(f"{value:.3f}" for value in curve[-1]), flush=True)
             if loss <= args.target or curve[-1][0] == steps:

@@ -215,14 +215,17 @@ class Muon(AdamW):
 
 
 def orthogonal(matrix):
-    """U V^T of a matrix U S V^T, nearly: five Newton-Schulz steps bring the singular values between .68 and 1.14."""
+    """U V^T of a matrix U S V^T, nearly: five Newton-Schulz steps bring the singular values between .68 and 1.14.
+
+    A tall matrix is not transposed: XLA refuses the fused product of a transposed one in bfloat16 on a CPU.
+    """
     is_tall = matrix.shape[0] > matrix.shape[1]
-    x = ops.transpose(matrix) if is_tall else matrix
-    x = x / (ops.sqrt(ops.sum(ops.square(x))) + 1e-7)
+    x = matrix / (ops.sqrt(ops.sum(ops.square(matrix))) + 1e-7)
     for _ in range(5):
-        gram = ops.matmul(x, ops.transpose(x))
-        x = 3.4445 * x + ops.matmul(-4.7750 * gram + 2.0315 * ops.matmul(gram, gram), x)
-    return ops.transpose(x) if is_tall else x
+        gram = ops.matmul(ops.transpose(x), x) if is_tall else ops.matmul(x, ops.transpose(x))
+        gram = -4.7750 * gram + 2.0315 * ops.matmul(gram, gram)
+        x = 3.4445 * x + (ops.matmul(x, gram) if is_tall else ops.matmul(gram, x))
+    return x
 
 
 OPTIMIZERS = {"bert_adam": BertAdam, "adamw": AdamW, "lamb": LAMB, "muon": Muon}
