@@ -8,7 +8,9 @@ import types
 import pytest
 
 from benchmarks.speedrun import speedrun
-from benchmarks.speedrun.speedrun import core_seconds, run, table
+from benchmarks.speedrun.speedrun import core_seconds, run, table, train
+from bert_keras import pretraining
+from tests.unit.bert_keras.conftest import VOCABULARY, examples  # noqa: F401 (a fixture)
 
 CURVE = [[100, 20.0, 5.0], [200, 40.0, 4.0], [300, 60.0, 3.0]]
 
@@ -44,3 +46,15 @@ def test_each_seed_runs_once_also_if_there_are_fewer_seeds_than_cores(tmp_path, 
     monkeypatch.setattr(speedrun.time, "sleep", lambda seconds: None)
     run(argparse.Namespace(output=str(tmp_path), name="demo", seeds=seeds, cores=[0, 1]))
     assert started == seeds
+
+
+def test_a_seed_trains_until_the_target_and_writes_its_curve(examples, tmp_path, monkeypatch):  # noqa: F811
+    monkeypatch.setattr(pretraining, "TrainingLoop", pretraining.TrainingLoop)  # `train` replaces it
+    settings = [f"model.vocab_size={len(VOCABULARY)}", "model.num_hidden_layers=1", "training.num_train_steps=8"]
+    settings += ["training.num_warmup_steps=1", "training.train_batch_size=8", "training.jit_compile=False"]
+    fields = {"name": "tiny", "recipe": "tiny_cpu", "settings": settings, "seeds": [7], "every": 2}
+    train(argparse.Namespace(examples=examples.dir, output=str(tmp_path), target=100.0, **fields))
+    written = json.loads((tmp_path / "tiny-7.json").read_text())
+    assert written["seed"] == 7 and written["settings"] == settings
+    ((step, seconds, loss),) = written["curve"]
+    assert step == 2 and seconds > 0 and 0 < loss < 100
