@@ -29,7 +29,7 @@ from bert_keras.objectives import mlm
 from bert_keras.objectives.distillation import Taught, distilled
 from bert_keras.objectives.objective import Objective
 from bert_keras.objectives.registry import pretraining_model
-from bert_keras.objectives.unigram import unigram_model
+from bert_keras.objectives.unigram import neighbour_vectors, unigram_model
 from bert_keras.saved_model.settings import CONFIG_FILE, FAMILY_FIELD, ORIGIN_FIELD
 from bert_keras.tokenizers.protocol import Tokenizer
 from bert_keras.tokenizers.vocabulary_files import read_vocabulary
@@ -106,7 +106,8 @@ def pretrain(job: PretrainJob) -> None:
         if job.init:
             model.load_weights(os.path.join(job.init, INITIAL_WEIGHTS_FILE))
         elif job.pretraining.head_start:
-            head_start(model, _unigram_model(spec, judged))
+            log_p, train = _unigram_model(spec, judged), os.path.join(judged, "Split-train")
+            head_start(model, log_p, neighbour_vectors(spec, train, log_p, job.model.hidden_size))
         return Taught(model, teacher, heads) if teacher else model
 
     def create_loop(

@@ -220,7 +220,8 @@ class LocalTrainer:
         create_model, _ = pretraining_model(recipe.pretraining, spec.objective, config, recipe.training.seed)
         model = create_model()
         if recipe.pretraining.head_start:
-            head_start(model, np.zeros(spec.vocab_size, np.float32))  # for the variables that are trained with one
+            # For the variables that are trained with one.
+            head_start(model, np.zeros(spec.vocab_size), np.zeros((spec.vocab_size, 1)))
         files = glob.glob(os.path.join(glob.escape(start.folder), _TRAINING, "*", "checkpoints", "ckpt-*.npz"))
         path = next((path for path in files if path.endswith(f"-{start.step}.npz")), None)
         if path is None:

@@ -2,14 +2,16 @@
 
 T positions, H hidden, E width of the embeddings, A heads, D = H / A, V vocabulary.
 
-A drawn model spends its first steps on two things that need not be learned: how frequent each token is, and which
-positions are next to each other. Nothing else is changed: the architecture is the same, and all of it is learned on.
+A drawn model spends its first steps on things that need not be learned: how frequent each token is, which tokens are
+alike, and which positions are next to each other. Nothing else is changed: the architecture is the same, and all of it
+is learned on.
 """
 
 import keras
 import numpy as np
 
 from bert_keras.models.backbone import BertBackbone
+from bert_keras.models.pretraining_heads import MaskedLMHead
 
 # The score of the neighbour that a head reads, before the softmax; that of a position far from it is about 0.
 PEAK = 10.0
@@ -17,12 +19,18 @@ PEAK = 10.0
 LONGEST = 100.0
 # Scale of the sinusoids in the sum of the embeddings, over the word embeddings': all layers can then read positions.
 AMPLITUDE = 3.0
+# Standard deviation of word embeddings that are not drawn: a step of the optimizer then moves them little.
+SPREAD = 0.2
 
 
-def head_start(model: keras.Model, log_p: np.ndarray) -> None:
+def head_start(model: keras.Model, log_p: np.ndarray, vectors: np.ndarray) -> None:
     """Change the drawn weights of a model.
 
     - Output biases of heads that predict tokens begin as `log_p`, float32 [V]: the unigram model.
+    - Word embeddings begin as `vectors`, float32 [V, up to H] (`bert_keras.objectives.unigram.neighbour_vectors`), as
+      far as they go; a token without one has what was drawn, on the same scale.
+    - The layer before the output, where its width is the encoder's, begins by passing on what it reads, as the output
+      is a product with the word embeddings.
     - Each head of the encoder reads the token at a distance of its own: 1, -1, 2, -2, ..., in a causal model -1, -2,
       ... Its query and key see the same sinusoids of the position, the query's turned by the distance (arXiv
       1706.03762, section 3.5: the position at a fixed distance is a rotation).
@@ -39,8 +47,24 @@ def head_start(model: keras.Model, log_p: np.ndarray) -> None:
         if variable.path.endswith("/output_bias"):
             variable.assign(log_p)
     for layer in model._flatten_layers():
+        if isinstance(layer, MaskedLMHead) and layer.dense.kernel.shape[0] == layer.dense.units:
+            layer.dense.kernel.assign(np.eye(layer.dense.units))
         if isinstance(layer, BertBackbone) and (layer.embeddings_project is None or layer.config.embedding_width):
+            _know_words(layer, vectors)
             _read_neighbours(layer)
+
+
+def _know_words(backbone: BertBackbone, vectors: np.ndarray) -> None:
+    """Set the word embeddings, behind the dimensions of `_sinusoids`."""
+    table, width = backbone.embeddings.word_embeddings.embeddings, backbone.embedding_size
+    rows = np.array(table) * SPREAD / max(float(np.std(table)), 1e-9)
+    first = 2 * max(1, width // 8) if backbone.config.position_embedding == "learned" else 0
+    vectors = vectors[:, : width - first]
+    known = vectors.any(1)
+    if known.any():
+        size = np.sqrt(np.square(vectors[known]).mean())
+        rows[known, first : first + vectors.shape[1]] = vectors[known] * SPREAD / size
+        table.assign(rows)
 
 
 def _read_neighbours(backbone: BertBackbone) -> None:

@@ -20,7 +20,7 @@ from bert_keras.models.config import BertConfig
 from bert_keras.objectives import mlm_nsp
 from bert_keras.objectives.next_token import next_tokens
 from bert_keras.objectives.settings import PretrainingSettings
-from bert_keras.objectives.unigram import guessed_sums, unigram_model
+from bert_keras.objectives.unigram import guessed_sums, neighbour_vectors, unigram_model
 from bert_keras.pretraining import check_enough_examples, check_examples_fit, load_tokenizer, pretrain
 from bert_keras.training.config import SecondPhase, TrainingConfig
 from bert_keras.training.mixed_examples import text_never_read
@@ -252,20 +252,46 @@ def test_the_unigram_model_is_the_same_for_examples_stored_unmasked(examples, un
     assert perplexities[0] == perplexities[1] > 1
 
 
+def written(folder, rows, spec):
+    """A training split of unmasked rows."""
+    folder.mkdir()
+    with tf.io.TFRecordWriter(str(folder / "shard")) as writer:
+        for ids in rows:
+            example = tf.train.Example()
+            padding = [0] * (spec.max_seq_length - len(ids))
+            for name, values in (
+                ("input_ids", ids + padding), ("input_mask", [1] * len(ids) + padding),
+                ("segment_ids", [0] * spec.max_seq_length),
+            ):  # fmt: skip
+                example.features.feature[name].int64_list.value.extend(values)
+            writer.write(example.SerializeToString())
+    return str(folder)
+
+
+def test_tokens_with_the_same_neighbours_have_the_same_vector(tmp_path):
+    """6 and 7 stand between 2 and 3 or 4, 8 and 9 between 5 and 3; 1 never, 0 once and without neighbours."""
+    spec = ExampleSpec(8, 0, 10, "", 1, 1, objective="left_to_right")
+    rows = [[2, word, 3] for word in (6, 7)] * 4 + [[2, word, 4] for word in (6, 7)] * 2 + [[5, 8, 3], [5, 9, 3]] * 4
+    folder = written(tmp_path / "train", [*rows, [0]], spec)
+    log_p = unigram_model(spec, folder)
+    vectors = neighbour_vectors(spec, folder, log_p, 5)
+    assert vectors.shape == (10, 5)
+    np.testing.assert_array_equal(vectors, neighbour_vectors(spec, folder, log_p, 5))
+    assert not vectors[[0, 1]].any() and vectors[2:].any(1).all()
+    lengths = np.linalg.norm(vectors[2:], axis=1)
+    alike = vectors[2:] @ vectors[2:].T / np.outer(lengths, lengths)
+    assert alike[4, 5] > 0.99 and alike[6, 7] > 0.99 and alike[4, 6] < 0.5
+    # More components do not change the first ones.
+    np.testing.assert_allclose(neighbour_vectors(spec, folder, log_p, 40)[:, :5], vectors, atol=1e-5)
+
+
 def test_the_unigram_model_of_next_tokens(tmp_path):
     """[CLS] a b [SEP] to train, and each of 10 tokens once more, are 14. Held out, a, c and [SEP] are predicted."""
     spec = ExampleSpec(6, 0, 10, "", 1, 1, objective="left_to_right")
-    for split, ids in {"train": [2, 5, 6, 3], "eval": [2, 5, 7, 3]}.items():
-        example = tf.train.Example()
-        padding = [0] * (6 - len(ids))
-        for name, values in (
-            ("input_ids", ids + padding), ("input_mask", [1] * len(ids) + padding), ("segment_ids", [0] * 6)
-        ):  # fmt: skip
-            example.features.feature[name].int64_list.value.extend(values)
-        (tmp_path / split).mkdir()
-        with tf.io.TFRecordWriter(f"{tmp_path}/{split}/shard") as writer:
-            writer.write(example.SerializeToString())
-    perplexity = unigram_perplexity(spec, f"{tmp_path}/train", f"{tmp_path}/eval")
+    train, held_out = (
+        written(tmp_path / split, [ids], spec) for split, ids in {"train": [2, 5, 6, 3], "eval": [2, 5, 7, 3]}.items()
+    )
+    perplexity = unigram_perplexity(spec, train, held_out)
     assert perplexity == pytest.approx((14 / 2 * 14 / 1 * 14 / 2) ** (1 / 3))
 
 
@@ -295,6 +321,7 @@ STANDING = TrainingConfig(
 
 def test_training_may_begin_with_the_unigram_model(examples, tmp_path, monkeypatch):
     """Weights of nearly 0 leave the output bias: masked tokens are answered by their frequencies."""
+    monkeypatch.setattr("bert_keras.models.head_start.SPREAD", 1e-6)
     monkeypatch.setattr("bert_keras.saved_model.pretrained.export_saved_model", not_exported)
     model = BertConfig(len(VOCABULARY), 16, 1, 1, 32, max_position_embeddings=16, initializer_range=1e-6)
     settings = PretrainingSettings(head_start=True)

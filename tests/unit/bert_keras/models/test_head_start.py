@@ -12,6 +12,8 @@ from bert_keras.models.left_to_right import LeftToRightLM
 from bert_keras.models.pretraining_heads import BertForPreTraining
 
 V, T = 50, 40
+# The last token has no vector.
+VECTORS = np.random.default_rng(2).normal(size=(V, 40)) * (np.arange(V)[:, None] < V - 1)
 LOG_P = np.log(np.linspace(1, 2, V) / np.linspace(1, 2, V).sum()).astype("float32")
 
 
@@ -51,7 +53,7 @@ def attention(backbone, monkeypatch):
 def test_each_head_reads_the_token_at_its_own_distance(make, fields, distances, monkeypatch):
     model = built(make(config(**fields), seed=3))
     before = [probs for layer in attention(model.backbone, monkeypatch) for probs in layer]
-    head_start(model, LOG_P)
+    head_start(model, LOG_P, VECTORS)
     after = [probs for layer in attention(model.backbone, monkeypatch) for probs in layer]
     for drawn, probs, distance in zip(before, after, distances, strict=True):
         inner = slice(4, T - 4)  # with all neighbours
@@ -62,7 +64,7 @@ def test_each_head_reads_the_token_at_its_own_distance(make, fields, distances, 
 
 def test_output_biases_are_the_unigram_model_and_the_position_table_stays(monkeypatch):
     drawn, model = (built(BertForPreTraining(config(), seed=3)) for _ in range(2))
-    head_start(model, LOG_P)
+    head_start(model, LOG_P, VECTORS)
     np.testing.assert_array_equal(model.mlm_head.output_bias, LOG_P)
     changed = {
         mine.path.removeprefix(model.name)
@@ -71,15 +73,34 @@ def test_output_biases_are_the_unigram_model_and_the_position_table_stays(monkey
     }
     tables = [f"/bert/embeddings/{name}_embeddings/embeddings" for name in ("word", "position", "token_type")]
     kernels = [f"/bert/layer_{i}/attention/{name}/kernel" for i in (0, 1) for name in ("query", "key")]
-    assert changed == {*tables, *kernels, "/predictions/output_bias"}
+    assert changed == {*tables, *kernels, "/predictions/output_bias", "/predictions/transform/kernel"}
     trained = {variable.path for variable in model.trainable_variables}
     assert {v.path for v in model.weights} - trained == {f"{model.name}{tables[1]}"}
+
+
+@pytest.mark.parametrize(("fields", "first"), [({}, 32), ({"position_embedding": "rotary"}, 0)])
+def test_word_embeddings_begin_as_the_vectors_behind_the_sinusoids(fields, first):
+    model = built(BertForPreTraining(config(**fields), seed=3))
+    drawn = np.array(model.backbone.embeddings.word_embeddings.embeddings)
+    head_start(model, LOG_P, VECTORS)
+    words = np.array(model.backbone.embeddings.word_embeddings.embeddings)
+    begun = words[:-1, first : first + 40]
+    assert begun.std() == pytest.approx(0.2, rel=0.01)
+    np.testing.assert_allclose(begun / VECTORS[:-1], np.full_like(begun, 0.2 / VECTORS[:-1].std()), rtol=0.01)
+    for scaled, rest in ((words[-1, first:], drawn[-1, first:]), (words[:, first + 40 :], drawn[:, first + 40 :])):
+        np.testing.assert_allclose(scaled, rest * 0.2 / drawn.std(), rtol=1e-5)
+
+
+def test_the_layer_before_the_output_passes_on_what_it_reads():
+    model = built(BertForPreTraining(config(), seed=3))
+    head_start(model, LOG_P, VECTORS)
+    np.testing.assert_array_equal(model.mlm_head.dense.kernel, np.eye(128))
 
 
 def test_more_frequencies_than_a_head_holds_are_shared_by_heads(monkeypatch):
     """Twelve heads of 64 in 768: 96 frequencies, of which each head reads 32."""
     model = built(BertForPreTraining(BertConfig.size(1, 768, vocab_size=V, max_position_embeddings=T), seed=3))
-    head_start(model, LOG_P)
+    head_start(model, LOG_P, VECTORS)
     (probs,) = attention(model.backbone, monkeypatch)
     strongest = [max(range(-9, 10), key=lambda d: np.diag(head, d)[9:-9].mean()) for head in probs]
     assert strongest == [1, -1, 2, -2, 3, -3, 4, -4, 5, -5, 6, -6]
@@ -88,7 +109,7 @@ def test_more_frequencies_than_a_head_holds_are_shared_by_heads(monkeypatch):
 def test_a_projected_generator_keeps_its_attention():
     shape = ElectraConfig(config(), embedding_size=128, generator_size=0.5)
     drawn, model = (built(ElectraForPreTraining(shape, seed=3)) for _ in range(2))
-    head_start(model, LOG_P)
+    head_start(model, LOG_P, VECTORS)
 
     def keys(electra):
         of = electra.generator.backbone, electra.discriminator.backbone
@@ -101,7 +122,7 @@ def test_a_projected_generator_keeps_its_attention():
 
 def test_the_projection_of_albert_keeps_the_scale_of_embeddings():
     model = built(BertForPreTraining(config(embedding_width=64), seed=3))
-    head_start(model, LOG_P)
+    head_start(model, LOG_P, VECTORS)
     ids = np.random.default_rng(1).integers(5, V, (8, T))
     inputs = {"input_ids": ids, "input_mask": np.ones_like(ids), "segment_ids": np.zeros_like(ids)}
     embedded = np.array(model.backbone.embeddings(ids, inputs["segment_ids"]))
