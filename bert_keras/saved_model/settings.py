@@ -1,9 +1,9 @@
 """Settings of the export."""
 
 import dataclasses
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from bert_keras.errors import check_settings
+from bert_keras.errors import Rule, check_settings
 from bert_keras.models.config import BertConfig
 from bert_keras.tokenizers.protocol import Tokenizer
 
@@ -35,6 +35,9 @@ def family_of_bert(config: BertConfig, tokenizer: Tokenizer | None) -> str:
     return family_of(config) or ("roberta" if is_roberta else "bert")
 
 
+_TEXT_LENGTH = Rule(lambda length: length == 0 or length >= 3, "0, or 3 and more, for a token between [CLS] and [SEP]")
+
+
 @dataclasses.dataclass(frozen=True)
 class EmbeddingSettings:
     """How a text's token vectors become one vector, in the signature `embed`.
@@ -50,14 +53,13 @@ class EmbeddingSettings:
 
     pooling: Literal["none", "mean", "cls"] = "none"
     normalize: bool = True
-    max_seq_length: int = 0
+    max_seq_length: Annotated[int, _TEXT_LENGTH] = 0
     matryoshka_dimensions: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         # A list in JSON.
         object.__setattr__(self, "matryoshka_dimensions", tuple(self.matryoshka_dimensions))
-        rule = "0, or 3 and more, for a token between [CLS] and [SEP]"
-        check_settings("export.embedding", self, rule, lambda x: x == 0 or x >= 3, "max_seq_length")
+        check_settings("export.embedding", self)
 
 
 NO_EMBEDDING = EmbeddingSettings()

@@ -6,8 +6,9 @@ The defaults are the paper's (appendix A.3) and google-research/bert's.
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
+from bert_keras.errors import POSITIVE, check_settings
 from bert_keras.objectives.settings import DistillationSettings
 from bert_keras.saved_model.settings import ExportSettings
 from bert_keras.tasks.settings import FineTuningConfig, RestartSettings, SearchSettings, TaskSettings
@@ -37,12 +38,11 @@ class TaskGate:
     min_score: float = 0.0
     max_score_decrease: float = 0.0
     min_slice_scores: tuple[str, ...] = ()
-    min_share_of_teacher: float | None = None
+    min_share_of_teacher: Annotated[float | None, POSITIVE] = None
     allow_chance: bool = False
 
     def __post_init__(self) -> None:
-        if self.min_share_of_teacher is not None and not self.min_share_of_teacher > 0:
-            raise ValueError(f"gate.min_share_of_teacher is {self.min_share_of_teacher}; it must be above 0")
+        check_settings("gate", self)
         for text in self.min_slice_scores:
             _slice_bound(text)
 
