@@ -1,7 +1,5 @@
 """Settings of the model that is pre-trained, its objective, and learning from a teacher."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Annotated, Literal
 

@@ -303,7 +303,7 @@ def electra_whole():
         with_samples(masked_features(segments=2)),
         our_outputs,
         their_outputs,
-        lambda x: whole(electra.loss, summed(electra.example_sums(our_outputs(x), x))),
+        lambda x: whole(electra.OBJECTIVE.loss, summed(electra.example_sums(our_outputs(x), x))),
         their_loss,
     )
 
