@@ -19,8 +19,6 @@ Encoder = Literal["transformer", "bilm", "static"]
 # Their names in the original's `bert_config.json`. The original has no exact gelu and refuses the unknown name, which
 # is better than silently computing another function.
 _ORIGINAL_ACTIVATIONS: dict[HiddenAct, str] = {"gelu_tanh": "gelu", "gelu_erf": "gelu_erf"}
-_RotaryBase = Annotated[float, at_least(1)]
-_EVEN = Rule(lambda width: width >= 0 and width % 2 == 0, "even, at least 0")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,12 +85,12 @@ class BertConfig:
     hidden_act: HiddenAct = "gelu_tanh"
     causal: bool = False
     position_embedding: Positions = "learned"
-    rotary_base: _RotaryBase = 10_000.0
-    local_rotary_base: _RotaryBase = 10_000.0
+    rotary_base: Annotated[float, at_least(1)] = 10_000.0
+    local_rotary_base: Annotated[float, at_least(1)] = 10_000.0
     norm_place: NormPlace = "post"
     gated_feed_forward: bool = False
     use_bias: bool = True
-    local_attention: Annotated[int, _EVEN] = 0
+    local_attention: Annotated[int, Rule(lambda width: width >= 0 and width % 2 == 0, "even, at least 0")] = 0
     global_attn_every_n_layers: Count = 3
     encoder: Encoder = "transformer"
     embedding_width: Size = 0

@@ -19,7 +19,6 @@ TASK_SPEC_FILE = "task_spec.json"
 TASK_SETTINGS_FILE = "task_settings.json"
 
 Truncation = Literal["head", "tail", "head_tail"]
-_LIST_SIZE = Rule(lambda size: size == 0 or size >= 2, "0, or at least 2")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,7 +70,7 @@ class TaskSettings:
     dropout: Rate = weights(0.0)
     matryoshka_dimensions: tuple[int, ...] = weights(())
     head: Literal["", "tanh", "gelu", "relu", "norm", "norm_mean"] = weights("")
-    list_size: Annotated[int, _LIST_SIZE] = weights(0)
+    list_size: Annotated[int, Rule(lambda size: size == 0 or size >= 2, "0, or at least 2")] = weights(0)
     activation: Literal["identity", "sigmoid"] = export("identity")
 
     @property
