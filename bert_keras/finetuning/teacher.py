@@ -4,8 +4,6 @@ It computes each row once, before the training, into a file: any number of train
 cost nothing more.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import time
@@ -47,7 +45,7 @@ class Teacher:
     outputs_dir: str = ""
 
     @classmethod
-    def read(cls, directory: str, task: Task, settings: TaskSettings, student: ModelFolder) -> Teacher:
+    def read(cls, directory: str, task: Task, settings: TaskSettings, student: ModelFolder) -> "Teacher":
         """Read the folder of a teacher, in any format that `bert-tfx convert` reads.
 
         Args:

@@ -86,7 +86,7 @@ def check_precision(export: ExportSettings, serving: ServingLimits) -> None:
             )
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Recipe:
     """All settings of a pre-training; its text is given separately.
 
@@ -96,13 +96,13 @@ class Recipe:
 
     workflow: ClassVar[str] = "pretrain"
     name: str
-    model: BertConfig
-    corpus: CorpusSettings
-    vocabulary: VocabularySettings
+    model: BertConfig = dataclasses.field(default_factory=BertConfig)
+    corpus: CorpusSettings = dataclasses.field(default_factory=CorpusSettings)
+    vocabulary: VocabularySettings = dataclasses.field(default_factory=VocabularySettings)
     examples: ExampleSettings
-    data: DataLimits
+    data: DataLimits = dataclasses.field(default_factory=DataLimits)
     training: TrainingConfig
-    gate: GateSettings
+    gate: GateSettings = dataclasses.field(default_factory=GateSettings)
     second_phase: SecondPhase = dataclasses.field(default_factory=SecondPhase)
     pretraining: PretrainingSettings = dataclasses.field(default_factory=PretrainingSettings)
     distillation: DistillationSettings = dataclasses.field(default_factory=DistillationSettings)
