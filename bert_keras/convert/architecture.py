@@ -15,8 +15,7 @@ from bert_keras.saved_model.settings import family_of
 if TYPE_CHECKING:
     from bert_keras.models.backbone import BertBackbone
     from bert_keras.models.electra import ElectraDiscriminator, ElectraGenerator
-    from bert_keras.models.pretraining_heads import BertForPreTraining
-    from bert_keras.models.roberta import RobertaForMaskedLM
+    from bert_keras.models.pretraining_heads import BertForPreTraining, RobertaForMaskedLM
 
     Model = BertForPreTraining | RobertaForMaskedLM | ElectraDiscriminator | ElectraGenerator | BertBackbone
 
@@ -68,8 +67,7 @@ def generator_fields(
 def architecture_of(model: "Model", family: str | None = None) -> Architecture:
     """The architecture of a model, an encoder alone of `family` (BERT); InputError if its class is of another one."""
     from bert_keras.models.electra import ElectraDiscriminator, ElectraGenerator
-    from bert_keras.models.pretraining_heads import BertForPreTraining
-    from bert_keras.models.roberta import RobertaForMaskedLM
+    from bert_keras.models.pretraining_heads import BertForPreTraining, RobertaForMaskedLM
 
     families: dict[type, str] = {BertForPreTraining: "bert", RobertaForMaskedLM: "roberta"}
     families |= {ElectraDiscriminator: "electra", ElectraGenerator: "electra"}
@@ -118,8 +116,7 @@ def new_model(architecture: Architecture, parts: Collection[Part]) -> "Model":
     """
     from bert_keras.models.backbone import BertBackbone
     from bert_keras.models.electra import ElectraConfig, ElectraDiscriminator, ElectraGenerator
-    from bert_keras.models.pretraining_heads import BertForPreTraining
-    from bert_keras.models.roberta import RobertaForMaskedLM
+    from bert_keras.models.pretraining_heads import BertForPreTraining, RobertaForMaskedLM
 
     config, model = architecture.encoder, None
     if architecture.family == "bert" or "next-sentence head" in parts:

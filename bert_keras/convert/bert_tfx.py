@@ -53,7 +53,7 @@ def read_pushed(directory: str, cased: bool | None = None) -> ModelFolder:
     InputError: a file is missing, damaged, or does not fit the configuration.
     """
     from bert_keras.models.electra import ElectraGenerator
-    from bert_keras.models.roberta import RobertaForMaskedLM
+    from bert_keras.models.pretraining_heads import RobertaForMaskedLM
 
     path = os.path.join(directory, CONFIG_FILE)
     config, electra = _read_config(directory)

@@ -99,7 +99,6 @@ class _ElectraModel(ConfiguredModel):
         return cls(**{**config, "config": ElectraConfig(**shape)})
 
 
-@keras.saving.register_keras_serializable("bert_keras")
 class ElectraGenerator(_ElectraModel, MaskedLanguageModel):
     """The narrow encoder with the masked-LM head: dense to E, gelu, layer normalisation, tied decoder and bias."""
 
@@ -115,7 +114,6 @@ class ElectraGenerator(_ElectraModel, MaskedLanguageModel):
         return self.config.generator.hidden_size
 
 
-@keras.saving.register_keras_serializable("bert_keras")
 class ElectraDiscriminator(_ElectraModel):
     """The encoder to fine-tune, with the head that detects replaced tokens: dense, gelu, dense.
 
@@ -142,7 +140,6 @@ class ElectraDiscriminator(_ElectraModel):
         return {**outputs, "discriminator_logits": ops.squeeze(logits, -1)}
 
 
-@keras.saving.register_keras_serializable("bert_keras")
 class ElectraForPreTraining(_ElectraModel):
     """Generator and discriminator over shared embeddings (word, position, segment, layer normalisation), or `gdes`.
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bert_keras.data.masking import MaskingSettings, MaskingVocabulary, mask_tokens
-from bert_keras.models.roberta import RobertaForMaskedLM
+from bert_keras.models.pretraining_heads import RobertaForMaskedLM
 from bert_keras.objectives.mlm import OBJECTIVE, example_sums
 from tests.support.models.rounding import assert_equal_but_for_rounding, depth_of
 from tests.support.models.tiny_encoders import roberta_config
