@@ -4,16 +4,13 @@ Legend: N rows, T `max_seq_length`, P predictions that fit in a row, V vocabular
 """
 
 import dataclasses
-import re
 from typing import Literal
 
 import numpy as np
 
 from bert_keras.data.word_masking import Words, choose_spans, choose_words
 from bert_keras.errors import Count, InputError, Share, check_settings
-from bert_keras.tokenizers.protocol import Tokenizer
-
-_UNUSED = re.compile(r"\[unused\d+\]")
+from bert_keras.tokenizers.protocol import UNUSED, Tokenizer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,7 +91,7 @@ class MaskingVocabulary:
         special[[tokenizer.pad_id, tokenizer.cls_id, tokenizer.sep_id]] = True
         real = ~special
         real[[tokenizer.unk_id, tokenizer.mask_id]] = False
-        real[[bool(_UNUSED.fullmatch(token)) for token in tokenizer.vocabulary]] = False
+        real[[bool(UNUSED.fullmatch(token)) for token in tokenizer.vocabulary]] = False
         return cls(
             tokenizer.is_suffix, not tokenizer.words_stand_alone, special, np.flatnonzero(real), tokenizer.mask_id
         )
