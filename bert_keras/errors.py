@@ -1,8 +1,9 @@
 """Errors that a user sees as one line; any other exception is a defect or a failure of the machine."""
 
+import dataclasses
 import typing
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
 
 class InputError(ValueError):
@@ -21,16 +22,41 @@ class Preempted(RuntimeError):
     """SIGTERM or Ctrl-C interrupted a training; its checkpoint is written. Exit code 4."""
 
 
-def check_settings(section: str, settings: object, rule: str, keeps: Callable[[Any], bool], *names: str) -> None:
-    """ValueError for the first of the named settings that breaks the rule, as "at least 1", that `keeps` checks."""
-    for name in names:
-        if not keeps(value := getattr(settings, name)):
-            raise ValueError(f"{section}.{name} is {value!r}; it must be {rule}")
+@dataclasses.dataclass(frozen=True)
+class Rule:
+    """What the value of a setting must be, as a test and in words; it stands in the `Annotated` type of its field."""
+
+    holds: Callable[[Any], bool]
+    words: str
 
 
-def check_choices(section: str, settings: object) -> None:
-    """ValueError for the first field whose value its `Literal` type does not list."""
-    for name, kind in typing.get_type_hints(type(settings)).items():
-        choices = typing.get_args(kind) if typing.get_origin(kind) is typing.Literal else ()
-        if choices and (value := getattr(settings, name)) not in choices:
-            raise ValueError(f"{section}.{name} is {value!r}; it must be {' or '.join(choices)}")
+def at_least(least: float) -> Rule:
+    """The rule "at least 1", for 1."""
+    return Rule(lambda value: value >= least, f"at least {least}")
+
+
+POSITIVE = Rule(lambda value: value > 0, "above 0")
+SHARE = Rule(lambda value: 0 <= value <= 1, "in [0, 1]")
+# Types of settings.
+Count = Annotated[int, at_least(1)]
+Size = Annotated[int, at_least(0)]
+Positive = Annotated[float, POSITIVE]
+Share = Annotated[float, SHARE]
+PositiveShare = Annotated[float, Rule(lambda value: 0 < value <= 1, "in (0, 1]")]
+ProperShare = Annotated[float, Rule(lambda value: 0 < value < 1, "between 0 and 1")]
+Rate = Annotated[float, Rule(lambda value: 0 <= value < 1, "in [0, 1)")]
+
+
+def check_settings(section: str, settings: object) -> None:
+    """ValueError for the first field that breaks a `Rule` of its type, or that its `Literal` type does not list.
+
+    None breaks no rule.
+    """
+    for name, kind in typing.get_type_hints(type(settings), include_extras=True).items():
+        value, rules = getattr(settings, name), getattr(kind, "__metadata__", ())
+        if typing.get_origin(kind) is typing.Literal:
+            *others, last = typing.get_args(kind)
+            rules = (Rule(typing.get_args(kind).__contains__, f"{', '.join(others)} or {last}"),)
+        for rule in rules:
+            if value is not None and not rule.holds(value):
+                raise ValueError(f"{section}.{name} is {value!r}; it must be {rule.words}")

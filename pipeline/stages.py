@@ -1,8 +1,10 @@
-"""Names of the pipelines' stages and of their artifacts' keys, as in ML Metadata. Imports nothing.
+"""Names of the stages and of the keys of their artifacts, as in ML Metadata, and ids of runs. Imports nothing heavy.
 
 The id of a second phase's stage is `PRETRAIN_EXAMPLE_GEN + SECOND_PHASE`; of the reference corpus, which is not trained
 on, `CORPUS_GEN + REFERENCE`; of text that is mixed in, `PRETRAIN_EXAMPLE_GEN + REPLAY` + one of `PHASES`.
 """
+
+import re
 
 EARLIER_DOCUMENTS = "EarlierDocuments"
 CORPUS_GEN = "CorpusGen"
@@ -35,6 +37,9 @@ IMPORTED = "result"
 
 FIRST_PHASE, SECOND_PHASE = PHASES = ("", "_second_phase")
 REFERENCE, REPLAY = "_reference", "_replay"
+
+# Run ids: valid file names everywhere, such as Airflow's own.
+RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:+-]{0,199}")
 
 
 def stage_of(node: str) -> str:

@@ -15,10 +15,17 @@ from bert_keras.saved_model.settings import family_of
 if TYPE_CHECKING:
     from bert_keras.models.backbone import BertBackbone
     from bert_keras.models.electra import ElectraDiscriminator, ElectraGenerator
-    from bert_keras.models.pretraining_heads import BertForPreTraining
-    from bert_keras.models.roberta import RobertaForMaskedLM
+    from bert_keras.models.pretraining_heads import BertForPreTraining, RobertaForMaskedLM
 
     Model = BertForPreTraining | RobertaForMaskedLM | ElectraDiscriminator | ElectraGenerator | BertBackbone
+
+# By the model's class; an encoder's and a task model's is to be given.
+_FAMILIES = {
+    "BertForPreTraining": "bert",
+    "RobertaForMaskedLM": "roberta",
+    "ElectraDiscriminator": "electra",
+    "ElectraGenerator": "electra",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,14 +74,8 @@ def generator_fields(
 
 def architecture_of(model: "Model", family: str | None = None) -> Architecture:
     """The architecture of a model, an encoder alone of `family` (BERT); InputError if its class is of another one."""
-    from bert_keras.models.electra import ElectraDiscriminator, ElectraGenerator
-    from bert_keras.models.pretraining_heads import BertForPreTraining
-    from bert_keras.models.roberta import RobertaForMaskedLM
-
-    families: dict[type, str] = {BertForPreTraining: "bert", RobertaForMaskedLM: "roberta"}
-    families |= {ElectraDiscriminator: "electra", ElectraGenerator: "electra"}
     backbone = backbone_of(model)
-    name = families.get(type(model), family or "bert")
+    name = _FAMILIES.get(type(model).__name__, family or "bert")
     if name != "electra" or backbone.config.relative_attention == "disentangled":
         name = family_of(backbone.config) or name
     # The families of masked-LM training alone share a class.
@@ -105,9 +106,7 @@ def check_written(architecture: Architecture) -> None:
 
 def backbone_of(model: "Model") -> "BertBackbone":
     """The encoder of a model, which may be the model itself."""
-    from bert_keras.models.backbone import BertBackbone
-
-    return model if isinstance(model, BertBackbone) else model.backbone
+    return getattr(model, "backbone", model)
 
 
 def new_model(architecture: Architecture, parts: Collection[Part]) -> "Model":
@@ -118,8 +117,7 @@ def new_model(architecture: Architecture, parts: Collection[Part]) -> "Model":
     """
     from bert_keras.models.backbone import BertBackbone
     from bert_keras.models.electra import ElectraConfig, ElectraDiscriminator, ElectraGenerator
-    from bert_keras.models.pretraining_heads import BertForPreTraining
-    from bert_keras.models.roberta import RobertaForMaskedLM
+    from bert_keras.models.pretraining_heads import BertForPreTraining, RobertaForMaskedLM
 
     config, model = architecture.encoder, None
     if architecture.family == "bert" or "next-sentence head" in parts:

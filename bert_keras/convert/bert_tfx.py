@@ -11,7 +11,7 @@ from bert_keras import files
 from bert_keras.convert import weight_copy
 from bert_keras.convert.architecture import Architecture, architecture_of, check_written, generator_fields
 from bert_keras.convert.families.table import FAMILIES, check_algorithm
-from bert_keras.convert.model_folder import ModelFolder, Networks, Written
+from bert_keras.convert.model_folder import ModelFolder, Networks, Written, check_tokenizer
 from bert_keras.convert.tensor_files.keras_files import check_hdf5
 from bert_keras.data.example_format import EXAMPLE_SPEC_FILE, ExampleLayout
 from bert_keras.errors import InputError
@@ -27,7 +27,7 @@ from bert_keras.saved_model.settings import (
     WEIGHTS_FILE,
     EmbeddingSettings,
     ExportSettings,
-    family_of,
+    family_of_bert,
 )
 from bert_keras.tasks.settings import TASK_SPEC_FILE, TaskSettings, TaskSpec
 from bert_keras.tasks.table import Task
@@ -53,7 +53,7 @@ def read_pushed(directory: str, cased: bool | None = None) -> ModelFolder:
     InputError: a file is missing, damaged, or does not fit the configuration.
     """
     from bert_keras.models.electra import ElectraGenerator
-    from bert_keras.models.roberta import RobertaForMaskedLM
+    from bert_keras.models.pretraining_heads import RobertaForMaskedLM
 
     path = os.path.join(directory, CONFIG_FILE)
     config, electra = _read_config(directory)
@@ -70,10 +70,9 @@ def read_pushed(directory: str, cased: bool | None = None) -> ModelFolder:
         embedding = EmbeddingSettings(**stored.get(EMBEDDING_FIELD, {}))
     except (TypeError, ValueError) as error:
         raise InputError(f"{path}: {EMBEDDING_FIELD}: {error}") from error
-    has_bytes = vocabulary is not None and vocabulary.algorithm == BYTE_BPE
+    algorithm = vocabulary.algorithm if vocabulary else ""
     # Of an older folder; a fine-tuned ELECTRA without a projection is a BERT there.
-    guess = "electra" if electra else family_of(config) or ("roberta" if has_bytes else "bert")
-    family = stored.get(FAMILY_FIELD, guess)
+    family = stored.get(FAMILY_FIELD, "electra" if electra else family_of_bert(config, algorithm))
     if family not in FAMILIES:
         raise InputError(f"{path}: {FAMILY_FIELD} is {family!r}; it must be one of {', '.join(FAMILIES)}")
     task: Task | None = None
@@ -87,7 +86,7 @@ def read_pushed(directory: str, cased: bool | None = None) -> ModelFolder:
         if task is not None:
             return Networks(model)
         untrained = tuple(stored.get(UNTRAINED_FIELD, ()))
-        if electra is None and (FAMILIES[family].masked_lm_only or has_bytes):
+        if electra is None and (FAMILIES[family].masked_lm_only or algorithm == BYTE_BPE):
             # A `BertForPreTraining` was trained; its pooler and next-sentence head read nothing.
             roberta = RobertaForMaskedLM(model.config)
             roberta.build()
@@ -222,7 +221,7 @@ def write_pushed(folder: ModelFolder, directory: str) -> Written:
         check_written(architecture)
     config, family = architecture.encoder, architecture.family
     check_algorithm(family, tokenizer, folder.path or "the model")
-    vocabulary_files.check_tokenizer(tokenizer, config.vocab_size)
+    check_tokenizer(tokenizer, config.vocab_size)
     whole, added = _pretraining_model(folder.model, folder.generator, architecture)
     untrained = (*folder.untrained, *added)
     layout = ExampleLayout.bert(folder.max_seq_length or config.max_position_embeddings, _MAX_PREDICTIONS)

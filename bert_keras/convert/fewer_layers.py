@@ -21,12 +21,11 @@ from bert_keras.models.backbone import BertBackbone, pooled
 from bert_keras.models.config import BertConfig
 from bert_keras.saved_model.settings import EmbeddingSettings
 from bert_keras.tasks.sequences import TokenRuns, single_sequences
-from bert_keras.tokenizers.protocol import Tokenizer
+from bert_keras.tokenizers.protocol import UNUSED, Tokenizer
 
 _LAYER = re.compile(r"/layer_(\d+)/")
 # Arora's a.
 _RARITY = 1e-3
-_UNUSED = re.compile(r"\[unused\d+\]")
 _TOKENS_AT_ONCE = 1024
 # A token between [CLS] and [SEP].
 _LENGTH = 3
@@ -99,7 +98,7 @@ def _static(folder: ModelFolder) -> ModelFolder:
 def _vectors_of_tokens(folder: ModelFolder, pooling: str, tokenizer: Tokenizer) -> np.ndarray:
     """float32 [V, H]."""
     special = [tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id, tokenizer.unk_id, tokenizer.mask_id]
-    unused = [number for number, token in enumerate(tokenizer.vocabulary) if _UNUSED.fullmatch(token)]
+    unused = [number for number, token in enumerate(tokenizer.vocabulary) if UNUSED.fullmatch(token)]
     ids = np.setdiff1d(np.arange(folder.config.vocab_size), special + unused)
     runs = TokenRuns(ids.astype(np.int32), np.arange(len(ids)), np.ones(len(ids), np.int64))
     inputs = single_sequences(runs, _LENGTH, "head", tokenizer)

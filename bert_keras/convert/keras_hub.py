@@ -17,7 +17,7 @@ from bert_keras.convert.architecture import Architecture, architecture_of, check
 from bert_keras.convert.families.family import KerasHubClass, check_plain
 from bert_keras.convert.families.table import FAMILIES
 from bert_keras.convert.families.weight import StoredTensor
-from bert_keras.convert.model_folder import ModelFolder, Networks, Written
+from bert_keras.convert.model_folder import ModelFolder, Networks, Written, check_tokenizer
 from bert_keras.convert.tensor_files.keras_files import check_hdf5
 from bert_keras.errors import InputError
 from bert_keras.models.config import BertConfig, Part
@@ -108,7 +108,7 @@ def write_keras_hub(folder: ModelFolder, directory: str) -> Written:
     if architecture.family not in _CLASSES:
         raise InputError(f"keras-hub's presets cannot hold a model of {architecture.title}; write it with --to hf")
     preset = _CLASSES[architecture.family]
-    vocabulary_files.check_tokenizer(tokenizer, config.vocab_size)
+    check_tokenizer(tokenizer, config.vocab_size)
     remarks = _check_function(config, preset)
     models = _keras_hub().models
     their_tokenizer = _their_tokenizer(tokenizer, preset, models)

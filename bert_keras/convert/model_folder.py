@@ -171,3 +171,12 @@ class ModelFolder:
         if text_pairs is None:
             return single_sequences(first, longest, "head", tokenizer)
         return pair_sequences(first, TokenRuns.of(tokenizer, text_pairs), longest, tokenizer)
+
+
+def check_tokenizer(tokenizer: Tokenizer | None, vocab_size: int) -> None:
+    """Raise InputError if a vocabulary has not the model's size."""
+    if tokenizer and len(tokenizer.vocabulary) != vocab_size:
+        raise InputError(
+            f"the vocabulary has {len(tokenizer.vocabulary)} tokens, but the word embeddings of the model have "
+            f"{vocab_size} rows; use the vocabulary that it was trained with"
+        )

@@ -9,7 +9,7 @@ from bert_keras import files
 from bert_keras.convert import tf1_electra, weight_copy
 from bert_keras.convert.architecture import Architecture, architecture_of, check_written, generator_fields
 from bert_keras.convert.families.family import check_plain
-from bert_keras.convert.model_folder import ModelFolder, Networks, Written
+from bert_keras.convert.model_folder import ModelFolder, Networks, Written, check_tokenizer
 from bert_keras.convert.tensor_files import tf_checkpoints
 from bert_keras.convert.tf1_electra import Network
 from bert_keras.errors import InputError
@@ -108,7 +108,7 @@ def write_tf1(folder: ModelFolder, directory: str) -> Written:
     check_plain(config, _WHOSE)
     if not architecture.row.in_tf1:
         raise InputError(f"{_WHOSE} cannot hold a model of {architecture.title}; write it with --to hf")
-    vocabulary_files.check_tokenizer(folder.tokenizer, config.vocab_size)
+    check_tokenizer(folder.tokenizer, config.vocab_size)
     tokenizer = vocabulary_files.wordpiece(folder.tokenizer, _WHOSE)
     tensors, name = weight_copy.tensors_of(model, "tf1", architecture.family), CHECKPOINT
     texts = {CONFIG_FILE: config.to_json()}

@@ -4,16 +4,13 @@ Legend: N rows, T `max_seq_length`, P predictions that fit in a row, V vocabular
 """
 
 import dataclasses
-import re
 from typing import Literal
 
 import numpy as np
 
 from bert_keras.data.word_masking import Words, choose_spans, choose_words
-from bert_keras.errors import InputError, check_settings
-from bert_keras.tokenizers.protocol import Tokenizer
-
-_UNUSED = re.compile(r"\[unused\d+\]")
+from bert_keras.errors import Count, InputError, Share, check_settings
+from bert_keras.tokenizers.protocol import UNUSED, Tokenizer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,26 +49,24 @@ class MaskingSettings:
             are measured alike; 0: `masked_lm_prob`.
     """
 
-    masked_lm_prob: float = 0.15
-    max_predictions_per_seq: int = 20
-    mask_fraction: float = 0.8
-    keep_fraction: float = 0.1
+    masked_lm_prob: Share = 0.15
+    max_predictions_per_seq: Count = 20
+    mask_fraction: Share = 0.8
+    keep_fraction: Share = 0.1
     unit: Literal["token", "whole_word", "ngram", "span"] = "token"
     rounding: Literal["nearest", "up", "stochastic"] = "nearest"
     special_tokens: bool = False
     random_tokens: Literal["vocabulary", "real", "corpus"] = "vocabulary"
     when: Literal["static", "dynamic"] = "static"
-    held_out_prob: float = 0.0
+    held_out_prob: Share = 0.0
 
     def __post_init__(self) -> None:
-        shares = ("masked_lm_prob", "mask_fraction", "keep_fraction", "held_out_prob")
-        check_settings("examples.masking", self, "in [0, 1]", lambda x: 0.0 <= x <= 1.0, *shares)
+        check_settings("examples.masking", self)
         if self.mask_fraction + self.keep_fraction > 1.0 + 1e-9:
             raise ValueError(
                 f"examples.masking: mask_fraction {self.mask_fraction}, keep_fraction {self.keep_fraction}: "
                 "their sum must be at most 1; the remaining share becomes random tokens"
             )
-        check_settings("examples.masking", self, "at least 1", lambda x: x >= 1, "max_predictions_per_seq")
 
     @property
     def held_out(self) -> "MaskingSettings":
@@ -96,7 +91,7 @@ class MaskingVocabulary:
         special[[tokenizer.pad_id, tokenizer.cls_id, tokenizer.sep_id]] = True
         real = ~special
         real[[tokenizer.unk_id, tokenizer.mask_id]] = False
-        real[[bool(_UNUSED.fullmatch(token)) for token in tokenizer.vocabulary]] = False
+        real[[bool(UNUSED.fullmatch(token)) for token in tokenizer.vocabulary]] = False
         return cls(
             tokenizer.is_suffix, not tokenizer.words_stand_alone, special, np.flatnonzero(real), tokenizer.mask_id
         )

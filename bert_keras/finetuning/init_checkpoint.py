@@ -10,7 +10,7 @@ from keras import ops
 from bert_keras.convert.architecture import Architecture
 from bert_keras.convert.families.table import check_algorithm
 from bert_keras.convert.formats import read_folder
-from bert_keras.convert.model_folder import ModelFolder, Networks
+from bert_keras.convert.model_folder import ModelFolder, Networks, check_tokenizer
 from bert_keras.errors import InputError, StageError
 from bert_keras.models.config import BertConfig
 from bert_keras.notices import notify
@@ -42,7 +42,7 @@ def read_init(directory: str, cased: bool | None = None, task: Task | None = Non
         notify(remark)
     tokenizer = folder.known_tokenizer()
     check_algorithm(folder.family, tokenizer, directory)
-    check_size(folder.config, tokenizer)
+    check_tokenizer(tokenizer, folder.config.vocab_size)
     return folder
 
 
@@ -50,19 +50,10 @@ def init_checkpoint(
     config: BertConfig, tokenizer: Tokenizer, encoder: keras.Model | None = None, family: str = "bert"
 ) -> ModelFolder:
     """An encoder in memory; None: the task model draws its weights."""
-    check_size(config, tokenizer)
+    check_tokenizer(tokenizer, config.vocab_size)
     width = encoder.embedding_size if encoder else config.of_width().hidden_size
     load = (lambda: Networks(encoder)) if encoder else None
     return ModelFolder(Architecture(family, config, width), load, lambda: tokenizer)
-
-
-def check_size(config: BertConfig, tokenizer: Tokenizer) -> None:
-    """Raise InputError if a vocabulary has not the model's size."""
-    if len(tokenizer.vocabulary) != config.vocab_size:
-        raise InputError(
-            f"the vocabulary has {len(tokenizer.vocabulary)} tokens, the model model.vocab_size={config.vocab_size}; "
-            "give the vocabulary that it was trained with"
-        )
 
 
 def digest_of(init: ModelFolder) -> str:

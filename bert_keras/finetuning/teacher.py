@@ -4,8 +4,6 @@ It computes each row once, before the training, into a file: any number of train
 cost nothing more.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import time
@@ -17,10 +15,10 @@ import numpy as np
 from etils import epath
 
 from bert_keras.convert.formats import read_folder
-from bert_keras.convert.model_folder import ModelFolder
+from bert_keras.convert.model_folder import ModelFolder, check_tokenizer
 from bert_keras.data.array_batches import TEACHER_OUTPUTS, TEACHER_SPANS, TEACHER_TOKENS
 from bert_keras.errors import InputError
-from bert_keras.finetuning.init_checkpoint import check_size, continues, initialize_encoder
+from bert_keras.finetuning.init_checkpoint import continues, initialize_encoder
 from bert_keras.finetuning.training import TrainedTask
 from bert_keras.notices import notify, tell
 from bert_keras.tasks.rows import TaskRow
@@ -47,7 +45,7 @@ class Teacher:
     outputs_dir: str = ""
 
     @classmethod
-    def read(cls, directory: str, task: Task, settings: TaskSettings, student: ModelFolder) -> Teacher:
+    def read(cls, directory: str, task: Task, settings: TaskSettings, student: ModelFolder) -> "Teacher":
         """Read the folder of a teacher, in any format that `bert-tfx convert` reads.
 
         Args:
@@ -64,7 +62,7 @@ class Teacher:
         for remark in folder.remarks:
             notify(f"teacher: {remark}")
         tokenizer, config = folder.known_tokenizer(), folder.config
-        check_size(config, tokenizer)
+        check_tokenizer(tokenizer, config.vocab_size)
         if task.contrastive:
             if config.hidden_size != student.config.hidden_size:
                 raise InputError(

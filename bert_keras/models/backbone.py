@@ -99,6 +99,10 @@ class ConfiguredModel(keras.Model):
 
     arguments: tuple[str, ...] = ()
 
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        keras.saving.register_keras_serializable("bert_keras")(cls)
+
     @property
     def width(self) -> int:
         return self.config.hidden_size
@@ -121,7 +125,6 @@ class ConfiguredModel(keras.Model):
         return cls(**{**config, "config": BertConfig(**config["config"])})
 
 
-@keras.saving.register_keras_serializable("bert_keras")
 class BertBackbone(ConfiguredModel):
     """Embeddings, L encoder layers and the pooler (google-research/bert, modeling.py; paper section 3).
 

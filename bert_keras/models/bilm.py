@@ -156,7 +156,6 @@ class _LSTM(keras.layers.Layer):
         return ops.flip(y, axis=1) if self.go_backwards else y  # Keras returns the order of computation
 
 
-@keras.saving.register_keras_serializable("bert_keras")
 class BiLMBackbone(ConfiguredModel):
     """Character embeddings, and forward and backward LSTM layers, residual from the second on.
 
@@ -203,7 +202,6 @@ class BiLMBackbone(ConfiguredModel):
         return {"embedding_output": first, "encoder_outputs": others, "sequence_output": mean}
 
 
-@keras.saving.register_keras_serializable("bert_keras")
 class BiLM(ConfiguredModel):
     """A forward and a backward language model on a `BiLMBackbone`, with one softmax.
 

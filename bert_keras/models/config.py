@@ -3,9 +3,9 @@
 import dataclasses
 import json
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from bert_keras.errors import check_choices, check_settings
+from bert_keras.errors import Count, Rate, Rule, Size, at_least, check_settings
 
 # The parts of a pre-training model, as named in messages and `bert_config.json`.
 Part = Literal[
@@ -19,11 +19,6 @@ Encoder = Literal["transformer", "bilm", "static"]
 # Their names in the original's `bert_config.json`. The original has no exact gelu and refuses the unknown name, which
 # is better than silently computing another function.
 _ORIGINAL_ACTIVATIONS: dict[HiddenAct, str] = {"gelu_tanh": "gelu", "gelu_erf": "gelu_erf"}
-_POSITIVE = (
-    *("vocab_size", "hidden_size", "num_attention_heads", "intermediate_size", "max_position_embeddings"),
-    *("rotary_base", "local_rotary_base", "global_attn_every_n_layers"),
-)
-_NOT_NEGATIVE = ("num_hidden_layers", "type_vocab_size", "embedding_width")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,29 +71,29 @@ class BertConfig:
     The fields after `causal` have the paper's model as their default; `bert_config.json` has those that differ.
     """
 
-    vocab_size: int = 30522
-    hidden_size: int = 768
-    num_hidden_layers: int = 12
-    num_attention_heads: int = 12
-    intermediate_size: int = 3072
-    hidden_dropout_prob: float = 0.1
-    attention_probs_dropout_prob: float = 0.1
-    max_position_embeddings: int = 512
-    type_vocab_size: int = 2
+    vocab_size: Count = 30522
+    hidden_size: Count = 768
+    num_hidden_layers: Size = 12
+    num_attention_heads: Count = 12
+    intermediate_size: Count = 3072
+    hidden_dropout_prob: Rate = 0.1
+    attention_probs_dropout_prob: Rate = 0.1
+    max_position_embeddings: Count = 512
+    type_vocab_size: Size = 2
     initializer_range: float = 0.02
     layer_norm_eps: float = 1e-12
     hidden_act: HiddenAct = "gelu_tanh"
     causal: bool = False
     position_embedding: Positions = "learned"
-    rotary_base: float = 10_000.0
-    local_rotary_base: float = 10_000.0
+    rotary_base: Annotated[float, at_least(1)] = 10_000.0
+    local_rotary_base: Annotated[float, at_least(1)] = 10_000.0
     norm_place: NormPlace = "post"
     gated_feed_forward: bool = False
     use_bias: bool = True
-    local_attention: int = 0
-    global_attn_every_n_layers: int = 3
+    local_attention: Annotated[int, Rule(lambda width: width >= 0 and width % 2 == 0, "even, at least 0")] = 0
+    global_attn_every_n_layers: Count = 3
     encoder: Encoder = "transformer"
-    embedding_width: int = 0
+    embedding_width: Size = 0
     shared_layers: bool = False
     relative_attention: RelativeAttention = "none"
     relative_buckets: int = 32
@@ -106,22 +101,17 @@ class BertConfig:
     shares_position_keys: bool = True
 
     def __post_init__(self) -> None:
-        check_settings("model", self, "at least 1", lambda x: x >= 1, *_POSITIVE)
-        check_settings("model", self, "at least 0", lambda x: x >= 0, *_NOT_NEGATIVE)
+        check_settings("model", self)
         if (self.encoder == "static") != (self.num_hidden_layers == 0):
             raise ValueError(
                 f"model.encoder is {self.encoder} and model.num_hidden_layers {self.num_hidden_layers}: a static one "
                 "has no layer, set both"
             )
-        check_settings("model", self, "even, at least 0", lambda x: x >= 0 and x % 2 == 0, "local_attention")
-        shares = ("hidden_dropout_prob", "attention_probs_dropout_prob")
-        check_settings("model", self, "in [0, 1)", lambda x: 0.0 <= x < 1.0, *shares)
         if self.hidden_size % self.num_attention_heads:
             raise ValueError(
                 f"model.hidden_size is {self.hidden_size}, not a multiple of "
                 f"model.num_attention_heads, {self.num_attention_heads}"
             )
-        check_choices("model", self)
         if self.relative_attention != "none":
             buckets, longest = self.relative_buckets, self.max_relative_distance
             if buckets < 4 or buckets % 4 or longest < buckets // 2 + 2:

@@ -85,6 +85,9 @@ class _Initializer(keras.initializers.Initializer):
 
     seed: int
 
+    def __init_subclass__(cls) -> None:
+        keras.saving.register_keras_serializable("bert_keras")(cls)
+
     def __call__(self, shape, dtype=None):
         return ops.cast(self._draw(np.random.default_rng(self.seed), shape), dtype or keras.config.floatx())
 
@@ -92,7 +95,6 @@ class _Initializer(keras.initializers.Initializer):
         return dataclasses.asdict(self)
 
 
-@keras.saving.register_keras_serializable("bert_keras")
 @dataclasses.dataclass(eq=False)
 class Normal(_Initializer):
     """Normal with standard deviation `stddev`."""
@@ -103,7 +105,6 @@ class Normal(_Initializer):
         return rng.standard_normal(shape, np.float32) * np.float32(self.stddev)
 
 
-@keras.saving.register_keras_serializable("bert_keras")
 @dataclasses.dataclass(eq=False)
 class TruncatedNormal(Normal):
     """Normal of `stddev` without what is beyond two of them, so that its own standard deviation is 0.88 `stddev`."""
@@ -118,7 +119,6 @@ class TruncatedNormal(Normal):
         return values.reshape(shape) * np.float32(self.stddev)
 
 
-@keras.saving.register_keras_serializable("bert_keras")
 @dataclasses.dataclass(eq=False)
 class Uniform(_Initializer):
     """Uniform from -`limit` to `limit`."""
@@ -129,7 +129,6 @@ class Uniform(_Initializer):
         return (2 * rng.random(shape, np.float32) - 1) * np.float32(self.limit)
 
 
-@keras.saving.register_keras_serializable("bert_keras")
 @dataclasses.dataclass(eq=False)
 class GlorotUniform(_Initializer):
     """Uniform up to sqrt(6 / (inputs + outputs)) of a kernel [..., inputs, outputs], each times the places before."""
@@ -139,7 +138,6 @@ class GlorotUniform(_Initializer):
         return Uniform(self.seed, limit)._draw(rng, shape)
 
 
-@keras.saving.register_keras_serializable("bert_keras")
 @dataclasses.dataclass(eq=False)
 class Orthogonal(_Initializer):
     """A matrix [rows, columns] whose rows, if they are fewer than its columns, are orthonormal; else its columns."""

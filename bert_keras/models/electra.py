@@ -11,6 +11,7 @@ from typing import Literal
 import keras
 from keras import ops
 
+from bert_keras.errors import Count, PositiveShare, check_settings
 from bert_keras.models.backbone import SEEDS_PER_LAYER, BertBackbone, ConfiguredModel
 from bert_keras.models.config import BertConfig
 from bert_keras.models.dropout import GlorotUniform, random_bits
@@ -34,16 +35,13 @@ class ElectraConfig:
     """
 
     discriminator: BertConfig
-    embedding_size: int
-    generator_size: float
+    embedding_size: Count
+    generator_size: PositiveShare
     generator_layers: int = 0
     embedding_sharing: Literal["shared", "gdes"] = "shared"
 
     def __post_init__(self) -> None:
-        if self.embedding_size < 1:
-            raise ValueError(f"embedding_size is {self.embedding_size}; it must be at least 1")
-        if not 0 < self.generator_size <= 1:
-            raise ValueError(f"generator_size is {self.generator_size}; it must be in (0, 1]")
+        check_settings("pretraining", self)
         if round(self.discriminator.hidden_size * self.generator_size) < 1:
             raise ValueError(f"generator_size is {self.generator_size}; the generator would have no width")
 
@@ -101,7 +99,6 @@ class _ElectraModel(ConfiguredModel):
         return cls(**{**config, "config": ElectraConfig(**shape)})
 
 
-@keras.saving.register_keras_serializable("bert_keras")
 class ElectraGenerator(_ElectraModel, MaskedLanguageModel):
     """The narrow encoder with the masked-LM head: dense to E, gelu, layer normalisation, tied decoder and bias."""
 
@@ -117,7 +114,6 @@ class ElectraGenerator(_ElectraModel, MaskedLanguageModel):
         return self.config.generator.hidden_size
 
 
-@keras.saving.register_keras_serializable("bert_keras")
 class ElectraDiscriminator(_ElectraModel):
     """The encoder to fine-tune, with the head that detects replaced tokens: dense, gelu, dense.
 
@@ -144,7 +140,6 @@ class ElectraDiscriminator(_ElectraModel):
         return {**outputs, "discriminator_logits": ops.squeeze(logits, -1)}
 
 
-@keras.saving.register_keras_serializable("bert_keras")
 class ElectraForPreTraining(_ElectraModel):
     """Generator and discriminator over shared embeddings (word, position, segment, layer normalisation), or `gdes`.
 

@@ -13,7 +13,6 @@ from bert_keras.models.feature_based import bilstm
 from bert_keras.models.pretraining_heads import BertForPreTraining, MaskedLMHead
 
 
-@keras.saving.register_keras_serializable("bert_keras")
 class LeftToRightLM(ConfiguredModel):
     """A causal BERT with the masked-LM head at every token, which predicts the next token; no NSP.
 
@@ -36,7 +35,6 @@ class LeftToRightLM(ConfiguredModel):
         return {**outputs, "lm_logits": self.lm_head(outputs["sequence_output"], None, word_embeddings)}
 
 
-@keras.saving.register_keras_serializable("bert_keras")
 class GptBert(BertForPreTraining):
     """A BERT that also learns next tokens, with the same weights (GPT-BERT, arXiv 2410.24159).
 

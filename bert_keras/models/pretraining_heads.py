@@ -61,7 +61,6 @@ class MaskedLanguageModel(ConfiguredModel):
         return self.mlm_head(sequence_output, positions, self.backbone.embeddings.word_embeddings.embeddings)
 
 
-@keras.saving.register_keras_serializable("bert_keras")
 class BertForPreTraining(MaskedLanguageModel):
     """BERT with the masked-LM head and the next-sentence classifier.
 
@@ -75,3 +74,15 @@ class BertForPreTraining(MaskedLanguageModel):
     def call(self, inputs, training=False):
         outputs = super().call(inputs, training=training)
         return {**outputs, "nsp_logits": self.nsp_head(outputs["pooled_output"])}
+
+
+class RobertaForMaskedLM(MaskedLanguageModel):
+    """The encoder without a pooler, with the masked-LM head (arXiv 1907.11692; fairseq); `segment_ids` are 0.
+
+    Its encoder is BERT's with one segment, the exact gelu and an epsilon of 1e-5. Position tables have 514 rows in
+    fairseq's and Hugging Face's files: positions start at 2, row 1 is for padding, row 0 is unused. Here positions
+    start at 0, and the table has the 512 rows that are used. Weights are drawn as BERT's; fairseq does not truncate the
+    normal.
+    """
+
+    has_pooler = False

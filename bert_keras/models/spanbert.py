@@ -115,7 +115,6 @@ class SpanBoundaryHead(keras.layers.Layer):
         return add_bias(self, logits, self.output_bias)
 
 
-@keras.saving.register_keras_serializable("bert_keras")
 class SpanBertForPreTraining(MaskedLanguageModel):
     """BERT with the masked-LM head and the span boundary head.
 

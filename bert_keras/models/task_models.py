@@ -6,7 +6,6 @@ Shapes: B batch, T tokens, C choices, H hidden.
 
 import functools
 
-import keras
 from keras import ops
 
 from bert_keras.models.backbone import SEEDS_PER_LAYER, BertBackbone, ConfiguredModel, pooled
@@ -115,7 +114,6 @@ class _TaskModel(ConfiguredModel):
         return self.bilstm is not None
 
 
-@keras.saving.register_keras_serializable("bert_keras")
 class BertForSequenceClassification(_TaskModel):
     """One label for a sentence or a pair (run_classifier.py; paper section 4.1).
 
@@ -126,7 +124,6 @@ class BertForSequenceClassification(_TaskModel):
         return self._classify_pooled(inputs, training)
 
 
-@keras.saving.register_keras_serializable("bert_keras")
 class BertForRegression(_TaskModel):
     """One number for a sentence or a pair, as for STS-B.
 
@@ -140,7 +137,6 @@ class BertForRegression(_TaskModel):
         return ops.reshape(self._classify_pooled(_flat(inputs) if len(shape) > 1 else inputs, training), shape)
 
 
-@keras.saving.register_keras_serializable("bert_keras")
 class BertForMultipleChoice(_TaskModel):
     """One of C continuations, as for SWAG (paper section 4.4); each choice is a separate sequence.
 
@@ -161,7 +157,6 @@ def _flat(inputs):
     return {name: ops.reshape(inputs[name], (-1, ops.shape(inputs[name])[2])) for name in names}
 
 
-@keras.saving.register_keras_serializable("bert_keras")
 class BertForSentenceSimilarity(ConfiguredModel):
     """Vectors of texts, float32 of length 1, without new weights (arXiv 1908.10084, section 3; arXiv 2104.08821).
 
@@ -184,7 +179,6 @@ class BertForSentenceSimilarity(ConfiguredModel):
         return ops.reshape(ops.normalize(vectors), (*ops.shape(inputs["input_ids"])[:2], self.config.hidden_size))
 
 
-@keras.saving.register_keras_serializable("bert_keras")
 class BertForSpanExtraction(_TaskModel):
     """Start and end of an answer (run_squad.py; paper section 4.2), without dropout before the output layer.
 
@@ -200,7 +194,6 @@ class BertForSpanExtraction(_TaskModel):
         return {"start_logits": logits[..., 0], "end_logits": logits[..., 1]}
 
 
-@keras.saving.register_keras_serializable("bert_keras")
 class BertForTokenClassification(_TaskModel):
     """One label per token, as for named entities (paper section 5.3): no CRF, no dependence between labels.
 

@@ -15,8 +15,6 @@ to keys and values to values (`Taught.relation_losses`; W. Wang et al. 2021, arX
 Shapes: B batch, N classes, C texts of a row, T tokens, H hidden, P predictions, V vocabulary.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -7,19 +7,13 @@ generator draws "dog" and "mats":
     replaced                  0   1   0  0   0      (a correct guess is an original)
 """
 
-from __future__ import annotations
-
-from collections.abc import Mapping
-
 from keras import ops
 
 from bert_keras.models.electra import put
 from bert_keras.objectives import mlm
-from bert_keras.objectives.mlm_nsp import means_of, sums_of
-from bert_keras.objectives.objective import Objective
+from bert_keras.objectives.mlm_nsp import sums_of
+from bert_keras.objectives.objective import Mean, objective_of_means
 
-# Keys of `example_sums`.
-SUMS = (*mlm.SUMS, "disc_nll", "disc_correct", "disc_weight")
 # The discriminator's loss is far below the generator's (google-research/electra, configure_pretraining.py).
 DISCRIMINATOR_WEIGHT = 50.0
 
@@ -34,7 +28,7 @@ def example_sums(outputs, labels):
             `masked_lm_weights` float [B, P] (0 = padding).
 
     Returns:
-        Dict of float32 [B] for each name in `SUMS`; `nll` is the negative log-likelihood in nats.
+        Dict of float32 [B] (`sums_of`).
     """
     weights = ops.cast(labels["input_mask"], "float32")
     replaced = replaced_tokens(outputs["sampled_ids"], labels)
@@ -44,21 +38,9 @@ def example_sums(outputs, labels):
     return {**mlm.example_sums(outputs, labels), **sums_of("disc", weights, nll, hit)}
 
 
-def loss(sums, totals):
-    """Mean masked-LM loss + 50 times the discriminator's mean loss, of `SUMS` of a batch or a part of it."""
-    mlm_weight, disc_weight = totals
-    return sums["mlm_nll"] / (mlm_weight + 1e-6) + DISCRIMINATOR_WEIGHT * sums["disc_nll"] / (disc_weight + 1e-6)
-
-
 def totals(labels):
     """The denominators of the losses: number of masked tokens, number of tokens."""
     return (*mlm.totals(labels), ops.sum(ops.cast(labels["input_mask"], "float32")))
-
-
-def metrics_of(sums: Mapping[str, float]) -> dict[str, float]:
-    """Losses (nats) and accuracies from summed `SUMS`; the loss is the masked LM's + 50 times the discriminator's."""
-    masked, found = mlm.metrics_of(sums), means_of("disc", sums, 1e-6)
-    return {**masked, "loss": masked["mlm_loss"] + DISCRIMINATOR_WEIGHT * found["disc_loss"], **found}
 
 
 def replaced_tokens(sampled_ids, labels):
@@ -66,6 +48,5 @@ def replaced_tokens(sampled_ids, labels):
     return ops.not_equal(ops.cast(sampled_ids, "int32"), put(labels, labels["masked_lm_ids"]))
 
 
-OBJECTIVE = Objective(
-    name="electra", sums=SUMS, example_sums=example_sums, totals=totals, loss=loss, metrics=metrics_of
-)
+_DISCRIMINATOR = Mean("disc", added=1e-6, least_weight=1e-6, share=DISCRIMINATOR_WEIGHT)
+OBJECTIVE = objective_of_means("electra", [Mean("mlm", added=1e-6), _DISCRIMINATOR], example_sums, totals)

@@ -4,14 +4,11 @@ Each predicted token counts the same, so next tokens, which are all tokens of th
 only masked, as BERT's.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from bert_keras.models.left_to_right import even_rows, text_of_odd_rows
 from bert_keras.objectives import mlm, next_token
-from bert_keras.objectives.mlm_nsp import means_of
-from bert_keras.objectives.objective import Objective
+from bert_keras.objectives.objective import Objective, means_of
 
 
 def example_sums(outputs, labels):
@@ -46,7 +43,7 @@ def metrics_of(sums: Mapping[str, float]) -> dict[str, float]:
 
 OBJECTIVE = Objective(
     name="gpt_bert",
-    sums=(*mlm.SUMS, *next_token.SUMS),
+    sums=(*mlm.OBJECTIVE.sums, *next_token.OBJECTIVE.sums),
     example_sums=example_sums,
     totals=totals,
     loss=lambda sums, totals: (sums["mlm_nll"] + sums["lm_nll"]) / (totals[0] + 1e-5),

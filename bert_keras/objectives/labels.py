@@ -5,8 +5,6 @@ With `sigmoid_nll_and_hits` an example has any number of labels.
 Shapes: B batch, N classes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

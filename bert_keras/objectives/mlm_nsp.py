@@ -7,17 +7,12 @@ and accuracies always agree. Shapes: B batch, P predictions, V vocabulary, S seq
 without packing).
 """
 
-from __future__ import annotations
-
 import functools
-from collections.abc import Mapping
 
 from keras import ops
 
-from bert_keras.objectives.objective import Objective
+from bert_keras.objectives.objective import Mean, Objective, objective_of_means
 
-# Keys of `example_sums`, which the gate reads.
-SUMS = ("mlm_nll", "mlm_correct", "mlm_weight", "nsp_nll", "nsp_correct", "nsp_weight")
 # The objectives' names, and the names of their pairs' sums.
 PAIR_KEYS = {"mlm_nsp": "nsp", "mlm_sop": "sop"}
 
@@ -33,7 +28,7 @@ def example_sums(outputs, labels, key="nsp"):
         key: `nsp`, or `sop`.
 
     Returns:
-        Dict of float32 [B] for each name in `SUMS`, with `key` in it; `nll` is the negative log-likelihood in nats.
+        Dict of float32 [B], `sums_of` the masked LM (`mlm`) and of `key`, which the gate reads.
     """
     mlm_weights, nsp_weights = weights(labels)
     nsp_logits = ops.reshape(outputs["nsp_logits"], (*ops.shape(nsp_weights), 2))
@@ -56,31 +51,13 @@ def totals(labels):
     return tuple(ops.sum(value) for value in weights(labels))
 
 
-def loss(sums, totals, key="nsp"):
-    """Mean masked-LM plus mean next-sentence loss; the original's 1e-5 keeps a batch without predictions finite."""
-    mlm_weight, nsp_weight = totals
-    return sums["mlm_nll"] / (mlm_weight + 1e-5) + sums[f"{key}_nll"] / (nsp_weight + 1e-5)
-
-
-def metrics_of(sums: Mapping[str, float], key: str = "nsp") -> dict[str, float]:
-    """Losses (nats) and accuracies from summed `SUMS`; the loss is mean masked-LM plus mean next-sentence loss."""
-    metrics = means_of("mlm", sums) | means_of(key, sums)
-    return {"loss": metrics["mlm_loss"] + metrics[f"{key}_loss"], **metrics}
-
-
 def sums_of(key: str, weights, nll, hits):
-    """The sums KEY_nll, KEY_correct and KEY_weight of each example; all arguments are float32 [B, predictions]."""
+    """The sums KEY_nll, in nats, KEY_correct and KEY_weight of each example; arguments are float32 [B, predictions]."""
     return {
         f"{key}_nll": ops.sum(weights * nll, -1),
         f"{key}_correct": ops.sum(weights * hits, -1),
         f"{key}_weight": ops.sum(weights, -1),
     }
-
-
-def means_of(key: str, sums: Mapping[str, float], least_weight: float = 1e-5) -> dict[str, float]:
-    """KEY_loss and KEY_accuracy from summed `sums_of`; `least_weight` keeps those of no predictions finite."""
-    weight = max(sums[f"{key}_weight"], least_weight)
-    return {f"{key}_loss": sums[f"{key}_nll"] / weight, f"{key}_accuracy": sums[f"{key}_correct"] / weight}
 
 
 def nll_and_hits(logits, ids):
@@ -127,9 +104,8 @@ def _nll(logits, ids):
 
 def _objective(name: str) -> Objective:
     key = PAIR_KEYS[name]
-    own = [functools.partial(function, key=key) for function in (example_sums, loss, metrics_of)]
-    sums = tuple(name.replace("nsp", key) for name in SUMS)
-    return Objective(name, sums, example_sums=own[0], totals=totals, loss=own[1], metrics=own[2])
+    means = [Mean(part, added=1e-5) for part in ("mlm", key)]  # as the original
+    return objective_of_means(name, means, functools.partial(example_sums, key=key), totals)
 
 
 OBJECTIVE, SENTENCE_ORDER = map(_objective, PAIR_KEYS)

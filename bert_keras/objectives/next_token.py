@@ -9,19 +9,12 @@ Shapes: B batch, T tokens, V vocabulary. The targets for "[CLS] my dog [SEP]" an
 In a packed row no token predicts a token of another sequence.
 """
 
-from __future__ import annotations
-
-from collections.abc import Mapping
-
 from keras import ops
 
-from bert_keras.objectives.mlm_nsp import means_of, nll_and_hits, sums_of
-from bert_keras.objectives.objective import Objective
+from bert_keras.objectives.mlm_nsp import nll_and_hits, sums_of
+from bert_keras.objectives.objective import Mean, objective_of_means
 
-# Keys of `example_sums` and `bidirectional_sums`.
-SUMS = ("lm_nll", "lm_correct", "lm_weight")
 DIRECTIONS = ("forward", "backward")
-BIDIRECTIONAL_SUMS = tuple(f"{direction}_{name}" for direction in DIRECTIONS for name in SUMS)
 
 
 def next_tokens(inputs, backward: bool = False):
@@ -53,13 +46,13 @@ def example_sums(outputs, labels):
         labels: the inputs of `next_tokens`.
 
     Returns:
-        Dict of float32 [B] for each name in `SUMS`; `nll` is the negative log-likelihood in nats.
+        Dict of float32 [B] (`sums_of`).
     """
     return _sums("lm", outputs, labels)
 
 
 def bidirectional_sums(outputs, labels):
-    """`example_sums` for `forward_lm_logits` and, with previous tokens, `backward_lm_logits`: `BIDIRECTIONAL_SUMS`."""
+    """`example_sums` for `forward_lm_logits` and, with previous tokens, `backward_lm_logits`."""
     return {**_sums("forward_lm", outputs, labels), **_sums("backward_lm", outputs, labels, backward=True)}
 
 
@@ -68,26 +61,9 @@ def _sums(key: str, outputs, labels, backward: bool = False):
     return sums_of(key, weights, *nll_and_hits(outputs[f"{key}_logits"], ids))
 
 
-def loss(sums, totals):
-    """The loss, nats per token, of `example_sums` of a batch or a part of it."""
-    return sums["lm_nll"] / ops.maximum(totals[0], 1.0)
-
-
 def totals(labels):
     """The denominator of the loss: number of tokens with a next token."""
     return (ops.sum(next_tokens(labels)[1]),)
-
-
-def metrics_of(sums: Mapping[str, float]) -> dict[str, float]:
-    """Loss (nats per token) and accuracy from `example_sums` summed over a batch."""
-    metrics = means_of("lm", sums, 1.0)
-    return {"loss": metrics["lm_loss"], **metrics}
-
-
-def bidirectional_loss(sums, totals):
-    """The mean of the losses of both directions, of `bidirectional_sums` of a batch or a part of it."""
-    pairs = zip(DIRECTIONS, totals, strict=True)
-    return sum(sums[f"{way}_lm_nll"] / ops.maximum(total, 1.0) for way, total in pairs) / 2.0
 
 
 def bidirectional_totals(labels):
@@ -95,20 +71,11 @@ def bidirectional_totals(labels):
     return tuple(ops.sum(next_tokens(labels, backward=way == "backward")[1]) for way in DIRECTIONS)
 
 
-def bidirectional_metrics_of(sums: Mapping[str, float]) -> dict[str, float]:
-    """Losses (nats per token) and accuracies from `bidirectional_sums` summed over a batch; the loss is their mean."""
-    metrics = means_of("forward_lm", sums, 1.0) | means_of("backward_lm", sums, 1.0)
-    return {"loss": (metrics["forward_lm_loss"] + metrics["backward_lm_loss"]) / 2.0, **metrics}
-
-
-OBJECTIVE = Objective(
-    name="left_to_right", sums=SUMS, example_sums=example_sums, totals=totals, loss=loss, metrics=metrics_of
-)
-BIDIRECTIONAL_OBJECTIVE = Objective(
-    name="bidirectional",
-    sums=BIDIRECTIONAL_SUMS,
-    example_sums=bidirectional_sums,
-    totals=bidirectional_totals,
-    loss=bidirectional_loss,
-    metrics=bidirectional_metrics_of,
+_NEXT = Mean("lm", at_least=1.0, least_weight=1.0)
+OBJECTIVE = objective_of_means("left_to_right", [_NEXT], example_sums, totals)
+BIDIRECTIONAL_OBJECTIVE = objective_of_means(
+    "bidirectional",
+    [_NEXT._replace(key=f"{way}_lm", share=0.5) for way in DIRECTIONS],
+    bidirectional_sums,
+    bidirectional_totals,
 )

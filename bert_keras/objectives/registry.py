@@ -14,8 +14,6 @@ Where neither next sentence nor order is predicted, nothing reads the pooler (an
 as drawn.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import keras

@@ -1,12 +1,10 @@
 """Settings of the model that is pre-trained, its objective, and learning from a teacher."""
 
-from __future__ import annotations
-
 import dataclasses
-from typing import Literal
+from typing import Annotated, Literal
 
 from bert_keras.data.example_format import LABELLED
-from bert_keras.errors import InputError, check_settings
+from bert_keras.errors import Count, InputError, Positive, PositiveShare, Rule, Size, at_least, check_settings
 from bert_keras.models.config import BertConfig
 
 
@@ -31,16 +29,15 @@ class PretrainingSettings:
     """
 
     model_family: Literal["bert", "gpt_bert", "spanbert", "electra"] = "bert"
-    max_pair_targets: int = 20
-    embedding_size: int = 128
-    generator_size: float = 0.25
+    max_pair_targets: Count = 20
+    embedding_size: Count = 128
+    generator_size: PositiveShare = 0.25
     head_start: bool = False
     generator_layers: int = 0
     embedding_sharing: Literal["shared", "gdes"] = "shared"
 
     def __post_init__(self) -> None:
-        check_settings("pretraining", self, "at least 1", lambda x: x >= 1, "max_pair_targets", "embedding_size")
-        check_settings("pretraining", self, "in (0, 1]", lambda x: 0 < x <= 1, "generator_size")
+        check_settings("pretraining", self)
 
     @property
     def rows_together(self) -> int:
@@ -96,15 +93,13 @@ class DistillationSettings:
             larger number of attention heads of the two models that divides both widths.
     """
 
-    weight: float = 0.5
-    temperature: float = 2.0
-    relations_weight: float = 0.0
-    relation_heads: int = 0
+    weight: Annotated[float, Rule(lambda share: 0 < share <= 1, "above 0, and at most 1")] = 0.5
+    temperature: Positive = 2.0
+    relations_weight: Annotated[float, at_least(0)] = 0.0
+    relation_heads: Size = 0
 
     def __post_init__(self) -> None:
-        check_settings("distillation", self, "above 0, and at most 1", lambda x: 0 < x <= 1, "weight")
-        check_settings("distillation", self, "above 0", lambda x: x > 0, "temperature")
-        check_settings("distillation", self, "at least 0", lambda x: x >= 0, "relations_weight", "relation_heads")
+        check_settings("distillation", self)
 
     def heads(self, student: BertConfig, teacher: BertConfig) -> int:
         """The number of relation heads of two encoders; 0: no relations are learned.

@@ -14,8 +14,6 @@ not make a training start anew. Imports nothing heavy.
     electra          generator, discriminator    the generator's perplexity and accuracy
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Mapping

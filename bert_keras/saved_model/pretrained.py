@@ -249,7 +249,7 @@ def _config_fields(
         family = "deberta-v2" if shape.relative_attention == "disentangled" else "electra"
         fields: dict[str, Any] = {FAMILY_FIELD: family, **sizes}
     else:
-        fields = {FAMILY_FIELD: family_of_bert(shape, tokenizer)}
+        fields = {FAMILY_FIELD: family_of_bert(shape, tokenizer.algorithm)}
     fields |= {UNTRAINED_FIELD: list(untrained)} if untrained else {}
     return fields | (
         {LENGTH_FIELD: layout.max_seq_length} if layout.max_seq_length < shape.max_position_embeddings else {}

@@ -1,11 +1,11 @@
 """Settings of the export."""
 
 import dataclasses
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from bert_keras.errors import check_settings
+from bert_keras.errors import Rule, check_settings
 from bert_keras.models.config import BertConfig
-from bert_keras.tokenizers.protocol import Tokenizer
+from bert_keras.tokenizers.protocol import BYTE_BPE
 
 # Files of a pushed folder; the second weights are an ELECTRA's generator's, beside its discriminator's.
 CONFIG_FILE, WEIGHTS_FILE, GENERATOR_FILE = "bert_config.json", "model.weights.h5", "generator.weights.h5"
@@ -29,10 +29,12 @@ def family_of(config: BertConfig) -> str | None:
     return "albert" if config.shared_layers else "modernbert" if config.variations() else None
 
 
-def family_of_bert(config: BertConfig, tokenizer: Tokenizer | None) -> str:
+def family_of_bert(config: BertConfig, algorithm: str) -> str:
     """The family of a model that is no ELECTRA; a BERT with byte-level BPE is a RoBERTa."""
-    is_roberta = tokenizer is not None and tokenizer.algorithm == "byte_bpe"
-    return family_of(config) or ("roberta" if is_roberta else "bert")
+    return family_of(config) or ("roberta" if algorithm == BYTE_BPE else "bert")
+
+
+_TEXT_LENGTH = Rule(lambda length: length == 0 or length >= 3, "0, or 3 and more, for a token between [CLS] and [SEP]")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,14 +52,13 @@ class EmbeddingSettings:
 
     pooling: Literal["none", "mean", "cls"] = "none"
     normalize: bool = True
-    max_seq_length: int = 0
+    max_seq_length: Annotated[int, _TEXT_LENGTH] = 0
     matryoshka_dimensions: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         # A list in JSON.
         object.__setattr__(self, "matryoshka_dimensions", tuple(self.matryoshka_dimensions))
-        rule = "0, or 3 and more, for a token between [CLS] and [SEP]"
-        check_settings("export.embedding", self, rule, lambda x: x == 0 or x >= 3, "max_seq_length")
+        check_settings("export.embedding", self)
 
 
 NO_EMBEDDING = EmbeddingSettings()

@@ -184,7 +184,7 @@ def export_task_model(
     write_warmup_requests(directory, signatures, requests)
     first = model.models[0] if isinstance(model, Ensemble) else model
     size = first.backbone.embedding_size
-    fields = {FAMILY_FIELD: family_of_bert(first.config, tokenizer), **embedding_fields(module.embedding)}
+    fields = {FAMILY_FIELD: family_of_bert(first.config, tokenizer.algorithm), **embedding_fields(module.embedding)}
     if size != first.config.of_width().hidden_size:
         fields |= {FAMILY_FIELD: "electra", "embedding_size": size}
     config = first.config.to_json(**{**fields, **(record or {})})

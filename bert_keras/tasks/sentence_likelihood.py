@@ -17,8 +17,6 @@ from those after it. With `next-token`, so does a masked language model that als
 Shapes: N sentences, B rows of a batch, T tokens, P predictions.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Literal
 

@@ -3,13 +3,12 @@
 import dataclasses
 import json
 import os
-import typing
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from etils import epath
 
 from bert_keras import files
-from bert_keras.errors import InputError, check_settings
+from bert_keras.errors import Count, InputError, Positive, Rate, Rule, Share, at_least, check_settings
 from bert_keras.tasks.table import Task, task_of
 from bert_keras.training.affects import export, weights
 from bert_keras.training.config import OptimizationConfig, TrainingConfig
@@ -57,21 +56,21 @@ class TaskSettings:
             folder in Hugging Face's format says: sentence-transformers' CrossEncoder with one label `sigmoid`.
     """
 
-    max_seq_length: int = weights(128)
-    truncation: Truncation = weights("head")  # noqa: RUF009
-    doc_stride: int = weights(128)
-    max_query_length: int = weights(64)
-    n_best_size: int = export(20)
-    max_answer_length: int = export(30)
+    max_seq_length: Annotated[int, at_least(8)] = weights(128)
+    truncation: Truncation = weights("head")
+    doc_stride: Count = weights(128)
+    max_query_length: Count = weights(64)
+    n_best_size: Count = export(20)
+    max_answer_length: Count = export(30)
     null_score_diff_threshold: float = export(0.0)
     features: str = weights("")
-    lstm_units: int = weights(768)
+    lstm_units: Count = weights(768)
     bilstm: bool = weights(False)
     pooling: Literal["mean", "cls"] = weights("mean")
-    dropout: float = weights(0.0)
+    dropout: Rate = weights(0.0)
     matryoshka_dimensions: tuple[int, ...] = weights(())
     head: Literal["", "tanh", "gelu", "relu", "norm", "norm_mean"] = weights("")
-    list_size: int = weights(0)
+    list_size: Annotated[int, Rule(lambda size: size == 0 or size >= 2, "0, or at least 2")] = weights(0)
     activation: Literal["identity", "sigmoid"] = export("identity")
 
     @property
@@ -90,12 +89,7 @@ class TaskSettings:
             raise InputError(f"{path}: {error}; write the model again") from error
 
     def __post_init__(self) -> None:
-        counts = ("doc_stride", "max_query_length", "n_best_size", "max_answer_length", "lstm_units")
-        check_settings("task", self, "at least 1", lambda x: x >= 1, *counts)
-        check_settings("task", self, "at least 8", lambda x: x >= 8, "max_seq_length")
-        check_settings("task", self, "0, or at least 2", lambda x: x == 0 or x >= 2, "list_size")
-        check_settings("task", self, "head, tail or head_tail", typing.get_args(Truncation).__contains__, "truncation")
-        check_settings("task", self, "in [0, 1)", lambda x: 0 <= x < 1, "dropout")
+        check_settings("task", self)
         object.__setattr__(self, "matryoshka_dimensions", tuple(self.matryoshka_dimensions))  # a list in JSON
         if min(self.matryoshka_dimensions, default=1) < 1:
             raise ValueError(f"task.matryoshka_dimensions is {self.matryoshka_dimensions}; each must be at least 1")
@@ -114,15 +108,10 @@ class FineTuningConfig(OptimizationConfig):
         warmup_proportion: share of the steps that is warm-up.
     """
 
-    train_batch_size: int = weights(32)
-    learning_rate: float = weights(5e-5)
-    num_train_epochs: float = weights(3.0)
-    warmup_proportion: float = weights(0.1)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_settings("training", self, "above 0", lambda x: x > 0, "num_train_epochs")
-        check_settings("training", self, "in [0, 1]", lambda x: 0 <= x <= 1, "warmup_proportion")
+    train_batch_size: Count = weights(32)
+    learning_rate: Positive = weights(5e-5)
+    num_train_epochs: Positive = weights(3.0)
+    warmup_proportion: Share = weights(0.1)
 
     def training_config(self, num_rows: int) -> TrainingConfig:
         """Settings of a run on so many training rows (not windows, as in run_squad.py); InputError: too few."""
@@ -178,13 +167,13 @@ class RestartSettings:
         ensemble: number of best models in the ensemble; 1: the best model only.
     """
 
-    count: int = 1
+    count: Count = 1
     ensemble: int = 1
 
     def __post_init__(self) -> None:
-        check_settings("restarts", self, "at least 1", lambda x: x >= 1, "count")
-        rule = f"from 1 to restarts.count, {self.count}"
-        check_settings("restarts", self, rule, lambda x: 1 <= x <= self.count, "ensemble")
+        check_settings("restarts", self)
+        if not 1 <= self.ensemble <= self.count:
+            raise ValueError(f"restarts.ensemble is {self.ensemble}; it must be from 1 to restarts.count, {self.count}")
 
 
 @dataclasses.dataclass(frozen=True)

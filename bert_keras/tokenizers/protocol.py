@@ -1,6 +1,7 @@
 """The base of tokenizers, and the formats of sequences."""
 
 import itertools
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -10,6 +11,8 @@ WORDPIECE, BYTE_BPE, SENTENCEPIECE = "wordpiece", "byte_bpe", "sentencepiece"
 # The algorithms in messages.
 TITLES = {WORDPIECE: "word pieces", BYTE_BPE: "byte-level BPE", SENTENCEPIECE: "SentencePiece"}
 
+# Tokens of released vocabularies that no text has.
+UNUSED = re.compile(r"\[unused\d+\]")
 _BATCH_TEXTS = 1000
 
 

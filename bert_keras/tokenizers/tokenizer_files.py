@@ -7,14 +7,13 @@ rules of `transformers` 4.57 and 5.24: the classes below take their rules from `
 
 import json
 import os
-import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple, NoReturn
 
 from bert_keras.errors import InputError
 from bert_keras.files import read_json
 from bert_keras.tokenizers.fast_tokenizer import fast_tokenizer
-from bert_keras.tokenizers.protocol import BYTE_BPE, FORMATS, SENTENCEPIECE, WORDPIECE, SequenceFormat
+from bert_keras.tokenizers.protocol import BYTE_BPE, FORMATS, SENTENCEPIECE, UNUSED, WORDPIECE, SequenceFormat
 from bert_keras.tokenizers.unicode_tables import Normalization
 from bert_keras.tokenizers.vocabulary_files import (
     BPE_VOCABULARY_FILE,
@@ -100,7 +99,6 @@ _HARMLESS = """
 """
 # What a `tokenizer.json` of SentencePiece replaces: quotation marks of ALBERT, white space.
 _REPLACED = ({"String": "``"}, {"String": "''"}, {"Regex": " {2,}"}, {"Regex": r"\s{2,}|[\n\r\t]"})
-_UNUSED = re.compile(r"\[unused\d+\]")
 
 
 def read_rules(directory: str, vocabulary: Vocabulary | None) -> tuple[dict[str, Any], tuple[str, ...]]:
@@ -139,7 +137,7 @@ def read_rules(directory: str, vocabulary: Vocabulary | None) -> tuple[dict[str,
     added = [*_contents(settings, names), *(token["content"] for token in fast.get("added_tokens") or ())]
     # SentencePiece keeps its own user-defined pieces whole.
     known = {*format_.tokens.values(), *vocabulary.added, *(vocabulary.tokens if algorithm == "Unigram" else ())}
-    if others := [t for t in dict.fromkeys(added) if t not in known and not _UNUSED.fullmatch(t)]:
+    if others := [t for t in dict.fromkeys(added) if t not in known and not UNUSED.fullmatch(t)]:
         remarks += (
             f"{directory}: transformers finds {', '.join(others[:5])}{', ...' if others[5:] else ''} in a text before "
             "it is tokenized (added tokens); here they are text like other text",

@@ -233,15 +233,6 @@ def _pairs(merges: list[list[str]], path: str) -> list[tuple[str, str]]:
     return [(left, right) for left, right in merges]
 
 
-def check_tokenizer(tokenizer: Tokenizer | None, vocab_size: int) -> None:
-    """Raise InputError if the vocabulary to be written has not the model's size."""
-    if tokenizer and len(tokenizer.vocabulary) != vocab_size:
-        raise InputError(
-            f"the vocabulary has {len(tokenizer.vocabulary)} tokens, but the word embeddings of the model have "
-            f"{vocab_size} rows; use the vocabulary that it was trained with"
-        )
-
-
 def wordpiece(
     tokenizer: Tokenizer | None, whose: str, stored: Collection[str] = ("lower_case",)
 ) -> BertTokenizer | None:

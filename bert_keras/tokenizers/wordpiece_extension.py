@@ -4,12 +4,10 @@ New words take the places of `[unused0]`, `[unused1]`, ... of the released vocab
 """
 
 import heapq
-import re
 from collections.abc import Mapping, Sequence
 
+from bert_keras.tokenizers.protocol import UNUSED
 from bert_keras.tokenizers.wordpiece import SUFFIX_INDICATOR, BertTokenizer
-
-_UNUSED = re.compile(r"\[unused\d+\]")
 
 
 def extended_size(vocabulary: Sequence[str], new_words: int) -> int:
@@ -30,7 +28,7 @@ def extend(vocabulary: Sequence[str], words: Sequence[str]) -> list[str]:
 
 
 def _unused_ids(vocabulary: Sequence[str]) -> list[int]:
-    return [i for i, token in enumerate(vocabulary) if _UNUSED.fullmatch(token)]
+    return [i for i, token in enumerate(vocabulary) if UNUSED.fullmatch(token)]
 
 
 def replaced_tokens(old: BertTokenizer, tokens: Sequence[str]) -> dict[int, list[int]]:
@@ -40,7 +38,7 @@ def replaced_tokens(old: BertTokenizer, tokens: Sequence[str]) -> dict[int, list
     """
     vocabulary = old.vocabulary
     new = [i for i, token in enumerate(tokens) if i >= len(vocabulary) or token != vocabulary[i]]
-    moved = [i for i in new if i < len(vocabulary) and not _UNUSED.fullmatch(vocabulary[i])]
+    moved = [i for i in new if i < len(vocabulary) and not UNUSED.fullmatch(vocabulary[i])]
     if moved or len(tokens) < len(vocabulary):
         which = f"it has {len(tokens):,} tokens, not {len(vocabulary):,}"
         if moved:

@@ -3,10 +3,10 @@
 import dataclasses
 import math
 import re
-from typing import Literal
+from typing import Annotated, Literal
 
 from bert_keras.data.mixture import parse_numbers
-from bert_keras.errors import check_choices, check_settings
+from bert_keras.errors import Count, Positive, PositiveShare, ProperShare, Rule, Size, at_least, check_settings
 from bert_keras.training.affects import run, weights
 
 # In the folder of a run with a budget (`bert_keras.training.budget`).
@@ -56,20 +56,20 @@ class OptimizationConfig:
         seed: seed of the initial weights, of dropout and of the order of the examples.
     """
 
-    train_batch_size: int = weights(256)
-    learning_rate: float = weights(1e-4)
+    train_batch_size: Count = weights(256)
+    learning_rate: Positive = weights(1e-4)
     schedule: Literal["bert", "linear", "cosine", "constant"] = weights("bert")
     optimizer: Literal["bert_adam", "adamw", "lamb", "muon"] = weights("bert_adam")
-    beta_2: float = weights(0.999)
-    epsilon: float = weights(1e-6)
-    weight_decay: float = weights(0.01)
-    layer_decay: float = weights(1.0)
-    clip_norm: float = weights(1.0)
-    gradient_accumulation_steps: int = run(1)
-    save_checkpoints_steps: int = run(1000)
-    eval_batch_size: int = run(64)
-    eval_batches: int = run(8)
-    eval_every_steps: int = run(1000)
+    beta_2: Annotated[float, Rule(lambda share: 0 < share < 1, "in (0, 1)")] = weights(0.999)
+    epsilon: Positive = weights(1e-6)
+    weight_decay: Annotated[float, at_least(0)] = weights(0.01)
+    layer_decay: PositiveShare = weights(1.0)
+    clip_norm: Positive = weights(1.0)
+    gradient_accumulation_steps: Count = run(1)
+    save_checkpoints_steps: Count = run(1000)
+    eval_batch_size: Count = run(64)
+    eval_batches: Count = run(8)
+    eval_every_steps: Count = run(1000)
     backend: Literal["tensorflow", "jax"] = run("tensorflow")
     strategy: Literal["one_device", "mirrored", "multi_worker", "tpu"] = run("one_device")
     mixed_precision: Literal["float32", "mixed_bfloat16"] = weights("float32")
@@ -78,16 +78,7 @@ class OptimizationConfig:
     seed: int = weights(12345)
 
     def __post_init__(self) -> None:
-        check_choices("training", self)
-        self._check_at_least(1, "train_batch_size", "gradient_accumulation_steps", "save_checkpoints_steps")
-        self._check_at_least(1, "eval_batch_size", "eval_batches", "eval_every_steps")
-        check_settings("training", self, "above 0", lambda x: x > 0, "learning_rate", "clip_norm", "epsilon")
-        self._check_at_least(0, "weight_decay")
-        check_settings("training", self, "in (0, 1)", lambda x: 0 < x < 1, "beta_2")
-        check_settings("training", self, "in (0, 1]", lambda x: 0 < x <= 1, "layer_decay")
-
-    def _check_at_least(self, least: int, *names: str) -> None:
-        check_settings("training", self, f"at least {least}", lambda x: x >= least, *names)
+        check_settings("training", self)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,25 +110,23 @@ class TrainingConfig(OptimizationConfig):
         keep_checkpoint_max: number of checkpoints kept.
     """
 
-    num_train_steps: int = weights(1_000_000)
+    num_train_steps: Count = weights(1_000_000)
     num_warmup_steps: int = weights(10_000)
     budget: str | None = weights(None)
     clip: Literal["global", "per_replica"] = weights("global")
     decay_all: bool = weights(False)
-    freeze_layers: int = weights(0)
+    freeze_layers: Size = weights(0)
     freeze_initial: bool = weights(False)
-    freeze_steps: int = weights(0)
+    freeze_steps: Size = weights(0)
     source_weights: tuple[str, ...] = weights(())
-    replay_share: float = weights(0.1)
+    replay_share: ProperShare = weights(0.1)
     batch_ramp_from: int = weights(0)
     batch_ramp_steps: int = weights(0)
-    steps_per_execution: int = run(20)
-    keep_checkpoint_max: int = run(3)
+    steps_per_execution: Count = run(20)
+    keep_checkpoint_max: Count = run(3)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._check_at_least(1, "num_train_steps", "steps_per_execution", "keep_checkpoint_max")
-        self._check_at_least(0, "freeze_layers", "freeze_steps")
         if self.freeze_layers and self.freeze_initial:
             raise ValueError(
                 f"training.freeze_layers is {self.freeze_layers} and training.freeze_initial is on, which freezes all "
@@ -149,10 +138,11 @@ class TrainingConfig(OptimizationConfig):
                 "training.freeze_initial too"
             )
         _ = self.source_numbers
-        check_settings("training", self, "between 0 and 1", lambda x: 0 < x < 1, "replay_share")
-        N = self.num_train_steps
-        rule = f"from 0 to training.num_train_steps, {N}"
-        check_settings("training", self, rule, lambda x: 0 <= x <= N, "num_warmup_steps")
+        if not 0 <= self.num_warmup_steps <= self.num_train_steps:
+            raise ValueError(
+                f"training.num_warmup_steps is {self.num_warmup_steps}; it must be from 0 to training.num_train_steps, "
+                f"{self.num_train_steps}"
+            )
         _ = self.budget_limit
         ramp = self.batch_ramp_from, self.batch_ramp_steps
         if ramp != (0, 0) and min(ramp) <= 0:
@@ -202,14 +192,13 @@ class SecondPhase:
         max_predictions_per_seq: P of each sequence.
     """
 
-    num_train_steps: int = 0
-    train_batch_size: int = 256
+    num_train_steps: Size = 0
+    train_batch_size: Count = 256
     max_seq_length: int = 512
     max_predictions_per_seq: int = 77
 
     def __post_init__(self) -> None:
-        check_settings("second_phase", self, "at least 0", lambda x: x >= 0, "num_train_steps")
-        check_settings("second_phase", self, "at least 1", lambda x: x >= 1, "train_batch_size")
+        check_settings("second_phase", self)
 
 
 def with_steps(training: TrainingConfig, second: SecondPhase, steps: int) -> tuple[TrainingConfig, SecondPhase]:

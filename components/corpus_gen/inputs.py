@@ -1,7 +1,5 @@
 """Finds, checks and fingerprints the user's text files before they are processed."""
 
-from __future__ import annotations  # Beam would take them for its types
-
 import dataclasses
 import glob
 import hashlib
@@ -58,7 +56,7 @@ class InputList:
     fingerprint: str = ""
 
     @classmethod
-    def write(cls, files: Sequence[InputFile], directory: str) -> InputList:
+    def write(cls, files: Sequence[InputFile], directory: str) -> "InputList":
         """Write the list to `directory`, which the stages must be able to read."""
         identity = fingerprint(files)
         return cls(write_input_list(files, directory, identity), identity)
@@ -190,7 +188,7 @@ def _match(pattern: str, option: str) -> list[InputFile]:
     raise InputError(f"{given}: no such file; {option} takes a file, a folder or a quoted glob")
 
 
-def _digest(file: InputFile, start: int, progress: _Progress) -> bytes:
+def _digest(file: InputFile, start: int, progress: "_Progress") -> bytes:
     """Digest that identifies the content of a file, or HASHED_BYTES of a local file from `start`."""
     if file.updated is not None:
         return struct.pack("<Qd", file.size, file.updated)

@@ -42,7 +42,7 @@ class TextDecoder:
 
 
 def read_text(
-    file: BinaryIO, source: str, settings: CorpusSettings, counts: Counter[str], start: int = 0, end: int | None = None
+    file: BinaryIO, settings: CorpusSettings, counts: Counter[str], start: int = 0, end: int | None = None
 ) -> Iterator[list[str]]:
     """Documents of bytes [start, end) of plain text, as lists of lines (`assemble`); `file` is at `start`."""
     lines: Iterator[str | None] = read_lines(file, settings.max_document_characters, counts, start, end)

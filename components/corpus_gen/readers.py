@@ -180,7 +180,7 @@ def _read_content(
     kind = format_of(head, source, settings)
     if kind == "text":
         _check_text(head, source)
-        documents = read_text(file, source, settings, counts, unit.start, unit.end)
+        documents = read_text(file, settings, counts, unit.start, unit.end)
     elif kind == "wikiextractor":
         lines = read_lines(file, settings.max_document_characters, counts, 0, None)
         documents = assemble(read_wikiextractor(lines, source), settings, counts)

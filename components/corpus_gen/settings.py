@@ -1,9 +1,9 @@
 """Settings for making documents from text."""
 
 import dataclasses
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
-from bert_keras.errors import check_settings
+from bert_keras.errors import Count, ProperShare, Rule, Size, at_least, check_settings
 from components.corpus_gen.languages import parse_languages, parse_regions
 
 # An `eval_fraction` that holds out every document, and one that holds out none (but for one id in 2^32): ids are
@@ -29,26 +29,25 @@ class CleaningSettings:
     shingle_words: ClassVar[int] = 5
 
     unicode_normalization: Literal["none", "NFC", "NFKC"] = "none"
-    min_characters: int = 0
+    min_characters: Size = 0
     languages: str = ""
-    min_language_fraction: float = 0.5
+    # Some hundredths of a text always remain undetected: 1 would drop everything.
+    min_language_fraction: Annotated[float, Rule(lambda share: 0 <= share <= 0.95, "in [0, 0.95]")] = 0.5
     near_duplicates: bool = False
-    near_duplicate_similarity: float = 0.8
+    near_duplicate_similarity: ProperShare = 0.8
 
     def __post_init__(self) -> None:
-        section = "corpus.cleaning"
-        # Some hundredths of a text always remain undetected: 1 would drop everything.
-        check_settings(section, self, "in [0, 0.95]", lambda x: 0 <= x <= 0.95, "min_language_fraction")
+        check_settings("corpus.cleaning", self)
         try:
             parse_languages(self.languages)
         except ValueError as error:
             raise ValueError(f"corpus.cleaning.languages: {error}") from error
-        check_settings(section, self, "between 0 and 1", lambda x: 0.0 < x < 1.0, "near_duplicate_similarity")
-        check_settings(section, self, "at least 0", lambda x: x >= 0, "min_characters")
 
 
 # C4's rules that can be left out one by one, in the order of `C4QualityFilter` in datatrove.
 C4_RULES = ("citations", "punctuation", "lorem_ipsum", "javascript", "curly_bracket", "policy")
+_Limit = Annotated[float, at_least(0)]
+_Limits = Annotated[tuple[float, ...], Rule(lambda limits: min(limits, default=0) >= 0, "at least 0")]
 # Languages without blanks between words.
 UNSPACED_LANGUAGES = frozenset({"zh", "ja", "th", "lo", "km", "my", "bo", "dz"})
 
@@ -94,16 +93,16 @@ class QualitySettings:
     gopher: bool = False
     c4: bool = False
     fineweb: bool = False
-    repetition_max_top_ngrams: tuple[float, ...] = (0.2, 0.18, 0.16)
-    repetition_max_repeated_ngrams: tuple[float, ...] = (0.15, 0.14, 0.13, 0.12, 0.11, 0.1)
-    gopher_min_words: int = 50
-    gopher_min_word_length: float = 3.0
-    gopher_max_word_length: float = 10.0
-    gopher_min_alphabetic_words: float = 0.8
-    gopher_min_stop_words: int = 2
+    repetition_max_top_ngrams: _Limits = (0.2, 0.18, 0.16)
+    repetition_max_repeated_ngrams: _Limits = (0.15, 0.14, 0.13, 0.12, 0.11, 0.1)
+    gopher_min_words: Size = 50
+    gopher_min_word_length: _Limit = 3.0
+    gopher_max_word_length: _Limit = 10.0
+    gopher_min_alphabetic_words: _Limit = 0.8
+    gopher_min_stop_words: Size = 2
     gopher_stop_words: tuple[str, ...] = ("the", "be", "to", "of", "and", "that", "have", "with")
     c4_rules: tuple[str, ...] = C4_RULES
-    c4_min_sentences: int = 5
+    c4_min_sentences: Size = 5
 
     @property
     def on(self) -> bool:
@@ -111,11 +110,7 @@ class QualitySettings:
         return self.gopher_repetition or self.gopher or self.c4 or self.fineweb
 
     def __post_init__(self) -> None:
-        for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            numbers = value if isinstance(value, tuple) else (value,)
-            if any(not isinstance(number, str) and number < 0 for number in numbers):
-                raise ValueError(f"corpus.quality.{field.name} is {value}; it must be at least 0")
+        check_settings("corpus.quality", self)
         for name, expected, sizes in (
             ("repetition_max_top_ngrams", 3, "2, 3, 4"),
             ("repetition_max_repeated_ngrams", 6, "5 to 10"),
@@ -142,15 +137,13 @@ class PassageSettings:
     """
 
     unit: Literal["none", "lines", "sentences"] = "none"
-    window: int = 3
-    min_count: int = 2
-    keep: int = 1
-    min_characters: int = 100
+    window: Count = 3
+    min_count: Annotated[int, at_least(2)] = 2
+    keep: Size = 1
+    min_characters: Count = 100
 
     def __post_init__(self) -> None:
-        check_settings("corpus.passages", self, "at least 0", lambda x: x >= 0, "keep")
-        check_settings("corpus.passages", self, "at least 1", lambda x: x >= 1, "window", "min_characters")
-        check_settings("corpus.passages", self, "at least 2", lambda x: x >= 2, "min_count")
+        check_settings("corpus.passages", self)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -164,13 +157,12 @@ class LeakSettings:
         min_words: texts of fewer words are not looked for: they are often ordinary phrases.
     """
 
-    ngram_words: int = 13
-    changed_words: int = 2
-    min_words: int = 8
+    ngram_words: Annotated[int, at_least(3)] = 13
+    changed_words: Size = 2
+    min_words: Annotated[int, at_least(3)] = 8
 
     def __post_init__(self) -> None:
-        check_settings("corpus.leaks", self, "at least 3", lambda x: x >= 3, "ngram_words", "min_words")
-        check_settings("corpus.leaks", self, "at least 0", lambda x: x >= 0, "changed_words")
+        check_settings("corpus.leaks", self)
         # So that each text has, beside its changed words, a run of three words that finds it.
         if self.changed_words > (most := self.ngram_words // 3 - 1):
             raise ValueError(
@@ -238,11 +230,11 @@ class CorpusSettings:
     segments: Literal["sentences", "lines"] = "sentences"
     text_field: str = "text"
     language: str = "en"
-    max_document_characters: int = 1_000_000
-    eval_fraction: float = 0.05
-    bucket_bytes: int = 4 << 20
+    max_document_characters: Count = 1_000_000
+    eval_fraction: ProperShare = 0.05
+    bucket_bytes: Count = 4 << 20
     reread: bool = False
-    source_power: float = 1.0
+    source_power: Annotated[float, Rule(lambda power: 0 <= power <= 1, "from 0 to 1")] = 1.0
     licence: str = ""
     keep_dropped: bool = False
     count_languages: bool = False
@@ -254,9 +246,7 @@ class CorpusSettings:
     personal_data: PersonalDataSettings = dataclasses.field(default_factory=PersonalDataSettings)
 
     def __post_init__(self) -> None:
-        check_settings("corpus", self, "between 0 and 1", lambda x: 0.0 < x < 1.0, "eval_fraction")
-        check_settings("corpus", self, "from 0 to 1", lambda x: 0.0 <= x <= 1.0, "source_power")
-        check_settings("corpus", self, "at least 1", lambda x: x >= 1, "bucket_bytes", "max_document_characters")
+        check_settings("corpus", self)
         if self.quality.on and self.language in UNSPACED_LANGUAGES:
             raise ValueError(
                 f"corpus.quality counts words between blanks, and corpus.language is {self.language}: "

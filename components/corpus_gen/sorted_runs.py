@@ -11,8 +11,6 @@ Other tables that are too large for memory or for Beam's shuffle are sorted alik
 bits are the slot, and partitions of all rows, each a range of slots that one worker reads from every run.
 """
 
-from __future__ import annotations  # Beam would take them for its types
-
 import io
 import math
 import os

@@ -275,7 +275,7 @@ def generate_documents(
         written.runs
         | "Sizes" >> beam.Map(lambda run: run[1])
         | "AddUp" >> beam.CombineGlobally(_add_up)
-        | "Buckets" >> beam.Map(bucket_counts, settings)
+        | "Buckets" >> beam.Map(lambda split_bytes: bucket_counts(split_bytes, settings))
         | "EveryBucket"
         >> beam.FlatMap(
             lambda counts: [(split, bucket, counts[split]) for split in SPLITS for bucket in range(counts[split])]
@@ -290,7 +290,7 @@ def generate_documents(
         | "AllCounts" >> beam.Flatten()
         | "Sum" >> beam.CombinePerKey(_add_up)
         | "ToDict" >> beam.combiners.ToDict()
-        | "WriteCounts" >> beam.Map(write_counts, output_dir, settings)
+        | "WriteCounts" >> beam.Map(lambda counts: write_counts(counts, output_dir, settings))
     )
 
 

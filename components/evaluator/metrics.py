@@ -10,8 +10,6 @@ TFMA's own `compute_confidence_intervals` is not used: it draws 20 partitions wi
 empty, in small splits and rare slices, it drops all metrics of the slice.
 """
 
-from __future__ import annotations  # Beam would take them for its types
-
 import math
 from collections.abc import Callable
 

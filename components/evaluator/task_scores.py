@@ -5,8 +5,6 @@ model's `evaluate` signature returns `gold` and `answer` of a row (`bert_keras.s
 bytes.
 """
 
-from __future__ import annotations  # Beam would take them for its types
-
 import hashlib
 import json
 import math

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bert_keras.data.example_format import LABELLED
-from bert_keras.errors import check_settings
+from bert_keras.errors import Count, Share, check_settings
 from components.pretrain_example_gen.settings import EVAL, TRAIN
 
 CORPUS, EXAMPLES = "corpus", "examples"
@@ -31,20 +31,18 @@ class DataLimits:
         max_duplicate_example_fraction: share of the examples with the tokens of another one of the same pass.
     """
 
-    min_documents: int = 20
-    max_duplicate_fraction: float = 0.5
-    max_unknown_fraction: float = 0.01
-    min_random_next_fraction: float = 0.4
-    max_random_next_fraction: float = 0.85
-    min_masked_fraction: float = 0.1
-    max_masked_fraction: float = 0.2
-    min_fill_fraction: float = 0.5
-    max_duplicate_example_fraction: float = 0.1
+    min_documents: Count = 20
+    max_duplicate_fraction: Share = 0.5
+    max_unknown_fraction: Share = 0.01
+    min_random_next_fraction: Share = 0.4
+    max_random_next_fraction: Share = 0.85
+    min_masked_fraction: Share = 0.1
+    max_masked_fraction: Share = 0.2
+    min_fill_fraction: Share = 0.5
+    max_duplicate_example_fraction: Share = 0.1
 
     def __post_init__(self) -> None:
-        check_settings("data", self, "at least 1", lambda x: x >= 1, "min_documents")
-        fractions = [name for name in vars(self) if name.endswith("_fraction")]
-        check_settings("data", self, "in [0, 1]", lambda x: 0.0 <= x <= 1.0, *fractions)
+        check_settings("data", self)
         for name in ("random_next_fraction", "masked_fraction"):
             minimum, maximum = getattr(self, f"min_{name}"), getattr(self, f"max_{name}")
             if minimum > maximum:

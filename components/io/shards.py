@@ -3,8 +3,6 @@
 Files are accessed through Beam's file systems (local, gs://, s3://, hdfs://): workers do not have TensorFlow.
 """
 
-from __future__ import annotations  # Beam would take them for its types
-
 import contextlib
 import functools
 import glob

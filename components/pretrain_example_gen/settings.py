@@ -1,16 +1,22 @@
 """Settings of pre-training examples (`ExampleSettings`)."""
 
 import dataclasses
-from typing import Literal
+from typing import Annotated, Literal
 
 from bert_keras.data.example_format import LABELLED, ExampleLayout
 from bert_keras.data.masking import MaskingSettings, row_predictions
-from bert_keras.errors import check_settings
+from bert_keras.errors import Rule, Share, check_settings
 
 TRAIN, EVAL = "train", "eval"
 
 # Objectives whose instances are two segments of a document; the others have runs of whole sentences.
 PAIRS = (*LABELLED, "segment_pair")
+
+_LENGTHS = Rule(
+    lambda length: 5 <= length <= 65_536, "from 5 to 65536: [CLS], [SEP], [SEP] and a token for each segment"
+)
+_PASSES = Rule(lambda passes: 1 <= passes <= 1000, "from 1 to 1000")
+_PACKS = Rule(lambda size: 2 <= size <= 255, "from 2 to 255: for one sequence a row, set examples.packing=false")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,9 +54,9 @@ class ExampleSettings:
         masking: settings of masking.
     """
 
-    max_seq_length: int = 128
-    dupe_factor: int = 5
-    short_seq_prob: float = 0.1
+    max_seq_length: Annotated[int, _LENGTHS] = 128
+    dupe_factor: Annotated[int, _PASSES] = 5
+    short_seq_prob: Share = 0.1
     seed: int = 12345
     objective: Literal[
         "mlm_nsp", "mlm_sop", "segment_pair", "full_sentences", "doc_sentences", "single_sequence", "left_to_right"
@@ -58,19 +64,16 @@ class ExampleSettings:
     cut_sentences: bool = False
     nsp: Literal["reference", "balanced"] = "reference"
     packing: bool = False
-    max_sequences_per_pack: int = 3
+    max_sequences_per_pack: Annotated[int, _PACKS] = 3
     masking: MaskingSettings = dataclasses.field(default_factory=MaskingSettings)
 
     def __post_init__(self) -> None:
-        T = self.max_seq_length
-        rule = "from 5 to 65536: [CLS], [SEP], [SEP] and a token for each segment"
-        check_settings("examples", self, rule, lambda x: 5 <= x <= 65_536, "max_seq_length")
-        check_settings("examples", self, "from 1 to 1000", lambda x: 1 <= x <= 1000, "dupe_factor")
-        check_settings("examples", self, "in [0, 1]", lambda x: 0.0 <= x <= 1.0, "short_seq_prob")
-        rule = "from 2 to 255: for one sequence a row, set examples.packing=false"
-        check_settings("examples", self, rule, lambda x: 2 <= x <= 255, "max_sequences_per_pack")
-        rule = f"at most examples.max_seq_length, {T}"
-        check_settings("examples.masking", self.masking, rule, lambda x: x <= T, "max_predictions_per_seq")
+        check_settings("examples", self)
+        if self.masking.max_predictions_per_seq > self.max_seq_length:
+            raise ValueError(
+                f"examples.masking.max_predictions_per_seq is {self.masking.max_predictions_per_seq}; it must be at "
+                f"most examples.max_seq_length, {self.max_seq_length}"
+            )
         if self.nsp == "balanced" and self.objective != "mlm_nsp":
             raise ValueError(
                 f"examples.nsp is 'balanced', but examples.objective {self.objective!r} has no next sentences: "

@@ -1,8 +1,11 @@
 """Limits for a served model; no TFX."""
 
 import dataclasses
+from typing import Annotated
 
-from bert_keras.errors import check_settings
+from bert_keras.errors import POSITIVE, Positive, check_settings
+
+_PositiveInt = Annotated[int, POSITIVE]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,11 +22,11 @@ class ServingLimits:
         repetitions: how often each request is sent.
     """
 
-    max_latency_ms: float = 1000.0
-    max_memory_mb: int = 8192
-    max_load_seconds: float = 300.0
-    max_difference: float = 1e-5
-    repetitions: int = 20
+    max_latency_ms: Positive = 1000.0
+    max_memory_mb: _PositiveInt = 8192
+    max_load_seconds: Positive = 300.0
+    max_difference: Positive = 1e-5
+    repetitions: _PositiveInt = 20
 
     def __post_init__(self) -> None:
-        check_settings("serving", self, "above 0", lambda x: x > 0, *vars(self))
+        check_settings("serving", self)

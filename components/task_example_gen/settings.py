@@ -1,11 +1,13 @@
 """Settings for reading and splitting a task's files."""
 
 import dataclasses
-from typing import Literal
+from typing import Annotated, Literal
 
-from bert_keras.errors import check_settings
+from bert_keras.errors import ProperShare, Rule, Share, check_settings
 
 OnBadRow = Literal["fail", "skip"]
+_Name = Annotated[str, Rule(bool, "a column's name")]
+_Limit = Annotated[int, Rule(lambda rows: rows >= 0, "at least 0 (0: all)")]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,14 +22,14 @@ class Columns:
         negative: a hard negative, for vectors of texts; optional.
     """
 
-    text: str = "text"
-    text_pair: str = "text_pair"
-    label: str = "label"
+    text: _Name = "text"
+    text_pair: _Name = "text_pair"
+    label: _Name = "label"
     source: str = ""
-    negative: str = "negative"
+    negative: _Name = "negative"
 
     def __post_init__(self) -> None:
-        check_settings("data.columns", self, "a column's name", bool, "text", "text_pair", "negative", "label")
+        check_settings("data.columns", self)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,14 +49,12 @@ class TaskDataSettings:
     """
 
     on_bad_row: OnBadRow = "fail"
-    eval_fraction: float = 0.1
-    max_train_rows: int = 0
-    max_eval_rows: int = 0
+    eval_fraction: ProperShare = 0.1
+    max_train_rows: _Limit = 0
+    max_eval_rows: _Limit = 0
     seed: int = 0
     columns: Columns = dataclasses.field(default_factory=Columns)
-    max_unknown_fraction: float = 0.02
+    max_unknown_fraction: Share = 0.02
 
     def __post_init__(self) -> None:
-        check_settings("data", self, "between 0 and 1", lambda x: 0.0 < x < 1.0, "eval_fraction")
-        check_settings("data", self, "in [0, 1]", lambda x: 0.0 <= x <= 1.0, "max_unknown_fraction")
-        check_settings("data", self, "at least 0 (0: all)", lambda x: x >= 0, "max_train_rows", "max_eval_rows")
+        check_settings("data", self)

@@ -4,8 +4,6 @@ Files are looked for in a folder, under the names in `_NAMES`, also compressed (
 test. Without eval rows, some of the training rows are held out (`components.task_example_gen.splits`).
 """
 
-from __future__ import annotations  # Beam would take them for its types
-
 import glob
 import os
 from collections.abc import Mapping, Sequence

@@ -6,8 +6,6 @@ spiece.model     for SentencePiece, instead of both
 vocab_spec.json  origin: algorithm, case, accents, ideographs, Unicode version, sizes, sha256 of the first of them
 """
 
-from __future__ import annotations  # Beam would take them for its types
-
 import dataclasses
 import hashlib
 import json

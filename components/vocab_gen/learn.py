@@ -1,7 +1,5 @@
 """Learns a vocabulary from word counts with the trainers of the `tokenizers` library."""
 
-from __future__ import annotations  # Beam would take them for its types
-
 import hashlib
 import io
 import json

@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Literal
 
-from bert_keras.errors import check_settings
+from bert_keras.errors import Count, PositiveShare, Size, check_settings
 from bert_keras.tokenizers.unicode_tables import Normalization
 
 
@@ -36,14 +36,12 @@ class VocabularySettings:
     lower_case: bool = True
     strip_accents: bool | None = None
     tokenize_chinese_chars: bool = True
-    min_word_count: int = 2
-    character_coverage: float = 0.9999
-    extend: int = 0
+    min_word_count: Count = 2
+    character_coverage: PositiveShare = 0.9999
+    extend: Size = 0
 
     def __post_init__(self) -> None:
-        check_settings("vocabulary", self, "at least 1", lambda x: x >= 1, "min_word_count")
-        check_settings("vocabulary", self, "at least 0", lambda x: x >= 0, "extend")
-        check_settings("vocabulary", self, "in (0, 1]", lambda x: 0.0 < x <= 1.0, "character_coverage")
+        check_settings("vocabulary", self)
         if self.extend and self.algorithm != "wordpiece":
             raise ValueError(
                 f"vocabulary.extend adds words to a vocabulary of word pieces only; {self.algorithm} cannot take them"

@@ -143,9 +143,9 @@ class MakeVocabulary(beam.PTransform):
         spread = paths | "SpreadShards" >> beam.Reshuffle()
         counts = spread | "CountWords" >> beam.ParDo(CountWords(self.settings, self.rates), threshold)
         # The total needs no shuffle, so rare words can be dropped before the counts are summed.
-        parts = _PARTS_OF_A_COUNT if self.rates else 1
+        settings, parts = self.settings, _PARTS_OF_A_COUNT if self.rates else 1
         total = counts | "Counts" >> beam.Values() | "Total" >> beam.CombineGlobally(sum)
-        least = beam.pvalue.AsSingleton(total | "LeastCount" >> beam.Map(least_count, self.settings, parts))
+        least = beam.pvalue.AsSingleton(total | "LeastCount" >> beam.Map(lambda n: least_count(n, settings, parts)))
         words = (
             counts
             | "SumCounts" >> beam.CombinePerKey(sum)

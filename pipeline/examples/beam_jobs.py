@@ -1,7 +1,5 @@
 """Running Beam pipelines for a command: options, lock, progress, jobs of remote runners, workers that fail or die."""
 
-from __future__ import annotations  # Beam would take them for its types
-
 import contextlib
 import importlib.util
 import os

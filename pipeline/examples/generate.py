@@ -12,8 +12,6 @@ TensorFlow. The output folder has the content of PretrainExampleGen's artifact, 
     work.part/                   of a running or killed command: documents-KEY, examples-KEY
 """
 
-from __future__ import annotations  # Beam would take them for its types
-
 import contextlib
 import dataclasses
 import glob

@@ -37,8 +37,6 @@ def tiny_cpu() -> Recipe:
             attention_probs_dropout_prob=0.0,
             initializer_range=0.06,
         ),
-        corpus=CorpusSettings(),
-        vocabulary=VocabularySettings(),
         examples=ExampleSettings(
             max_seq_length=64,
             dupe_factor=2,
@@ -56,7 +54,6 @@ def tiny_cpu() -> Recipe:
             eval_every_steps=150,
             jit_compile=True,
         ),
-        gate=GateSettings(),
         pretraining=PretrainingSettings(head_start=True),
     )
 
@@ -114,13 +111,9 @@ def continued() -> Recipe:
     """
     return Recipe(
         name="continued",
-        model=BertConfig(),
-        corpus=CorpusSettings(),
-        vocabulary=VocabularySettings(),
         examples=ExampleSettings(
             max_seq_length=128, objective="full_sentences", masking=MaskingSettings(when="dynamic")
         ),
-        data=DataLimits(),
         training=TrainingConfig(
             train_batch_size=32,
             num_train_steps=10_000,
@@ -132,7 +125,6 @@ def continued() -> Recipe:
             eval_every_steps=500,
             jit_compile=True,
         ),
-        gate=GateSettings(),
         needs_init=True,
     )
 

@@ -6,8 +6,9 @@ The defaults are the paper's (appendix A.3) and google-research/bert's.
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import ClassVar
+from typing import Annotated, Any, ClassVar
 
+from bert_keras.errors import POSITIVE, check_settings
 from bert_keras.objectives.settings import DistillationSettings
 from bert_keras.saved_model.settings import ExportSettings
 from bert_keras.tasks.settings import FineTuningConfig, RestartSettings, SearchSettings, TaskSettings
@@ -37,12 +38,11 @@ class TaskGate:
     min_score: float = 0.0
     max_score_decrease: float = 0.0
     min_slice_scores: tuple[str, ...] = ()
-    min_share_of_teacher: float | None = None
+    min_share_of_teacher: Annotated[float | None, POSITIVE] = None
     allow_chance: bool = False
 
     def __post_init__(self) -> None:
-        if self.min_share_of_teacher is not None and not self.min_share_of_teacher > 0:
-            raise ValueError(f"gate.min_share_of_teacher is {self.min_share_of_teacher}; it must be above 0")
+        check_settings("gate", self)
         for text in self.min_slice_scores:
             _slice_bound(text)
 
@@ -65,15 +65,15 @@ def _slice_bound(text: str) -> tuple[str, str, float]:
     return by, value, bound
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class FineTuneRecipe:
     """All settings of the task `name`: files -> rows (`data`) -> tokens (`task`) -> model; without its files."""
 
     workflow: ClassVar[str] = "finetune"
     name: str
-    data: TaskDataSettings
-    task: TaskSettings
-    training: FineTuningConfig
+    data: TaskDataSettings = dataclasses.field(default_factory=TaskDataSettings)
+    task: TaskSettings = dataclasses.field(default_factory=TaskSettings)
+    training: FineTuningConfig = dataclasses.field(default_factory=FineTuningConfig)
     gate: TaskGate
     distillation: DistillationSettings = dataclasses.field(default_factory=DistillationSettings)
     search: SearchSettings = dataclasses.field(default_factory=SearchSettings)
@@ -114,21 +114,9 @@ class FineTuneRecipe:
         return task_of(self.name)
 
 
-def _recipe(
-    task: str,
-    min_score: float,
-    rows: TaskSettings | None = None,
-    training: FineTuningConfig | None = None,
-    sliced: bool = True,
-) -> FineTuneRecipe:
-    return FineTuneRecipe(
-        name=task_of(task).name,
-        data=TaskDataSettings(),
-        task=rows or TaskSettings(),
-        training=training or FineTuningConfig(),
-        gate=TaskGate(min_score),
-        slices=TaskSliceSettings() if sliced else TaskSliceSettings((), by_source=False),
-    )
+def _recipe(name: str, min_score: float, sliced: bool = True, **sections: Any) -> FineTuneRecipe:
+    slices = TaskSliceSettings() if sliced else TaskSliceSettings((), by_source=False)
+    return FineTuneRecipe(name=task_of(name).name, gate=TaskGate(min_score), slices=slices, **sections)
 
 
 # `min_score` is above the score of guessing: always "1" has an F1 of 0.81 on MRPC.
@@ -142,7 +130,7 @@ def glue(task: str) -> FineTuneRecipe:
 
 def imdb(task: str = "imdb") -> FineTuneRecipe:
     """Film reviews, the first and last tokens of each: bert-tfx finetune imdb --data aclImdb/ --init bert-base/."""
-    return _recipe(task, 0.55, TaskSettings(max_seq_length=512, truncation="head_tail"))
+    return _recipe(task, 0.55, task=TaskSettings(max_seq_length=512, truncation="head_tail"))
 
 
 def table(task: str) -> FineTuneRecipe:
@@ -154,7 +142,8 @@ def reranker(task: str) -> FineTuneRecipe:
     """The relevance of passages for a query: bert-tfx finetune rerank --train rows.jsonl --init bert-base/."""
     training = FineTuningConfig(num_train_epochs=1.0, learning_rate=2e-5)
     # A part of the passages of a query would be an easier ranking.
-    return _recipe(task, 0.1, TaskSettings(max_seq_length=256, activation="sigmoid"), training, sliced=False)
+    rows = TaskSettings(max_seq_length=256, activation="sigmoid")
+    return _recipe(task, 0.1, sliced=False, task=rows, training=training)
 
 
 def multiple_choice(task: str) -> FineTuneRecipe:
@@ -165,7 +154,7 @@ def multiple_choice(task: str) -> FineTuneRecipe:
 def squad(task: str) -> FineTuneRecipe:
     """Answers in a text (paper, sections 4.2, 4.3): bert-tfx finetune squad1.1 --data squad/ --init bert-base/."""
     training = FineTuningConfig(num_train_epochs=2.0) if task_of(task).unanswerable else FineTuningConfig()
-    return _recipe(task, 50.0, TaskSettings(max_seq_length=384), training)
+    return _recipe(task, 50.0, task=TaskSettings(max_seq_length=384), training=training)
 
 
 def ner(task: str = "ner") -> FineTuneRecipe:
@@ -182,7 +171,8 @@ def sentences(task: str) -> FineTuneRecipe:
     # SimCSE's for single texts (arXiv 2104.08821), with BERT's warm-up.
     training = FineTuningConfig(num_train_epochs=1.0, train_batch_size=64, learning_rate=3e-5)
     # For retrieval, a part of the rows would be searched for a part of the texts, which is easier.
-    return _recipe(task, 0.4 if is_similarity else 0.1, TaskSettings(max_seq_length=64), training, is_similarity)
+    rows = TaskSettings(max_seq_length=64)
+    return _recipe(task, 0.4 if is_similarity else 0.1, sliced=is_similarity, task=rows, training=training)
 
 
 # The recipe of each task, by the reader of its files (`bert_keras.tasks.table`).

@@ -11,7 +11,7 @@ from components.vocab_gen.settings import VocabularySettings
 from pipeline.recipes.bert import as_demo, published, tiny, tiny_cpu
 from pipeline.recipes.settings import Recipe
 
-# RoBERTa's of both sizes (fairseq; `bert_keras.models.roberta`).
+# RoBERTa's of both sizes (fairseq; `bert_keras.models.pretraining_heads`).
 _ROBERTA: dict[str, Any] = {"type_vocab_size": 1, "layer_norm_eps": 1e-5, "hidden_act": "gelu_erf"}
 
 

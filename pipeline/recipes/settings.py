@@ -6,11 +6,11 @@ import functools
 import types
 import typing
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from bert_keras.errors import InputError
+from bert_keras.errors import POSITIVE, SHARE, InputError, Rule, Share, at_least, check_settings
 from bert_keras.models.config import BertConfig
 from bert_keras.objectives.settings import DistillationSettings, PretrainingSettings
 from bert_keras.saved_model.settings import ExportSettings
@@ -24,6 +24,7 @@ from components.vocab_gen.settings import VocabularySettings
 from pipeline.stages import PHASES
 
 _Settings = typing.TypeVar("_Settings")
+_INCREASE = Rule(lambda increase: increase > -1, "above -1")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,31 +54,21 @@ class GateSettings:
             share of the more frequent answer to "does B follow A?" (`components.evaluator.chance`).
     """
 
-    max_mlm_perplexity: float = 100.0
-    min_mlm_accuracy: float = 0.2
-    min_nsp_accuracy: float = 0.5
-    max_mlm_perplexity_increase: float = 0.0
-    max_source_perplexity_increase: float | None = None
-    max_forgetting: float | None = None
+    max_mlm_perplexity: Annotated[float, at_least(1)] = 100.0
+    min_mlm_accuracy: Share = 0.2
+    min_nsp_accuracy: Share = 0.5
+    max_mlm_perplexity_increase: Annotated[float, _INCREASE] = 0.0
+    max_source_perplexity_increase: Annotated[float | None, _INCREASE] = None
+    max_forgetting: Annotated[float | None, _INCREASE] = None
     minimal_pairs: tuple[str, ...] = ()
-    min_minimal_pairs: float | None = None
-    min_share_of_teacher: float | None = None
+    min_minimal_pairs: Annotated[float | None, SHARE] = None
+    min_share_of_teacher: Annotated[float | None, POSITIVE] = None
     allow_chance: bool = False
 
     def __post_init__(self) -> None:
-        if self.max_mlm_perplexity < 1.0:
-            raise ValueError(f"gate.max_mlm_perplexity is {self.max_mlm_perplexity}; it must be at least 1")
-        for name in ("min_mlm_accuracy", "min_nsp_accuracy", "min_minimal_pairs"):
-            if getattr(self, name) is not None and not 0.0 <= getattr(self, name) <= 1.0:
-                raise ValueError(f"gate.{name} is {getattr(self, name)}; it must be in [0, 1]")
-        if self.min_share_of_teacher is not None and not self.min_share_of_teacher > 0:
-            raise ValueError(f"gate.min_share_of_teacher is {self.min_share_of_teacher}; it must be above 0")
+        check_settings("gate", self)
         if self.min_minimal_pairs is not None and not self.minimal_pairs:
             raise ValueError("gate.min_minimal_pairs needs pairs; give their files as gate.minimal_pairs")
-        for name in ("max_mlm_perplexity_increase", "max_source_perplexity_increase", "max_forgetting"):
-            increase = getattr(self, name)
-            if increase is not None and increase <= -1.0:
-                raise ValueError(f"gate.{name} is {increase}; it must be above -1")
 
 
 def check_precision(export: ExportSettings, serving: ServingLimits) -> None:
@@ -95,7 +86,7 @@ def check_precision(export: ExportSettings, serving: ServingLimits) -> None:
             )
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Recipe:
     """All settings of a pre-training; its text is given separately.
 
@@ -105,13 +96,13 @@ class Recipe:
 
     workflow: ClassVar[str] = "pretrain"
     name: str
-    model: BertConfig
-    corpus: CorpusSettings
-    vocabulary: VocabularySettings
+    model: BertConfig = dataclasses.field(default_factory=BertConfig)
+    corpus: CorpusSettings = dataclasses.field(default_factory=CorpusSettings)
+    vocabulary: VocabularySettings = dataclasses.field(default_factory=VocabularySettings)
     examples: ExampleSettings
-    data: DataLimits
+    data: DataLimits = dataclasses.field(default_factory=DataLimits)
     training: TrainingConfig
-    gate: GateSettings
+    gate: GateSettings = dataclasses.field(default_factory=GateSettings)
     second_phase: SecondPhase = dataclasses.field(default_factory=SecondPhase)
     pretraining: PretrainingSettings = dataclasses.field(default_factory=PretrainingSettings)
     distillation: DistillationSettings = dataclasses.field(default_factory=DistillationSettings)

@@ -7,17 +7,14 @@ Airflow's connections or from the environment of its workers.
 import dataclasses
 import hashlib
 import json
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pipeline.runners.step_words import compile_words, option_words
-from pipeline.stages import TRAINER, stage_of
+from pipeline.stages import RUN_ID, TRAINER, stage_of
 
 DEFAULT_POOL = "default_pool"  # Airflow's own
-# Run ids that are valid file names everywhere, such as Airflow's own.
-_RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:+-]{0,199}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,7 +107,7 @@ class AirflowPlan:
         return [*self.command, "finish", *self._run_words(run_id)]
 
     def _run_words(self, run_id: str) -> list[str]:
-        if not _RUN_ID.fullmatch(run_id):
+        if not RUN_ID.fullmatch(run_id):
             run_id = f"run-{hashlib.sha256(run_id.encode()).hexdigest()[:16]}"
         return ["--run-dir", self.run_dir, "--run-id", run_id]
 

@@ -17,7 +17,6 @@ from bert_keras.notices import notify, recording
 from bert_keras.tokenizers.vocabulary_files import VOCABULARY_SPEC_FILE, format_fields, vocabulary_files
 from components.corpus_gen.filters.leaks import LeakTable
 from components.corpus_gen.inputs import NO_FILES, InputFile, InputList, find_inputs, fingerprint
-from components.corpus_gen.record.licences import licence_files
 from components.evaluator.minimal_pairs import read_pairs, write_pairs
 from components.io.shards import read_json
 from components.task_example_gen.evaluation_sets import content_sha256, with_leak_table
@@ -32,6 +31,9 @@ from pipeline.runs.request import LATEST, RunRequest
 from pipeline.runs.run_dir import inputs_dir, notices_file, serving_dir
 from pipeline.runs.served_versions import served_version
 from pipeline.runs.spec import Checked, InitialFiles, RunInputs, RunSpec
+
+# Beginnings of the names of licence files, in small letters; any extension may follow.
+_LICENCES = ("license", "licence", "copying")
 
 
 def resolve(request: RunRequest, run_id: str) -> RunSpec:
@@ -191,7 +193,8 @@ def _initial_files(init: str) -> InitialFiles:
         names.append(os.path.relpath(file.path, init))
         with open(file.path, "rb") as content:
             digest.update(f"{names[-1]}\0{hashlib.file_digest(content, 'sha256').hexdigest()}\0".encode())
-    return InitialFiles(os.path.abspath(init), digest.hexdigest(), next(iter(licence_files(names)), ""))
+    licences = (name for name in names if os.path.basename(name).lower().startswith(_LICENCES))
+    return InitialFiles(os.path.abspath(init), digest.hexdigest(), next(licences, ""))
 
 
 def _vocabulary(path: str) -> InputFile:

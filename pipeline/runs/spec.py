@@ -7,7 +7,6 @@ RUN_DIR/compiled/RUN_ID.pbtxt    the pipeline in TFX's intermediate representati
 import dataclasses
 import glob
 import os
-import re
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
@@ -19,11 +18,11 @@ from pipeline.recipes.finetuning import FineTuneRecipe
 from pipeline.recipes.settings import Recipe
 from pipeline.runs.request import LATEST, WORKFLOWS, RunRequest, Workflow
 from pipeline.runs.run_dir import compiled_dir, model_name
+from pipeline.stages import RUN_ID
 
 # Evaluation sets without texts in a corpus (`corpus.decontaminate`), {"name", "sha256", "unread"} of each, with the
 # number of rows that could not be read; None: unknown.
 Checked = list[dict[str, Any]] | None
-_RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:+-]{0,199}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,6 +129,6 @@ def run_ids(run_dir: str) -> list[str]:
 
 
 def _path(run_dir: str, run_id: str, suffix: str) -> str:
-    if not _RUN_ID.fullmatch(run_id):
+    if not RUN_ID.fullmatch(run_id):
         raise InputError(f"--run-id {run_id!r}: must be up to 200 of letters, digits, . _ : + -, the first no sign")
     return os.path.join(compiled_dir(run_dir), f"{run_id}.{suffix}")

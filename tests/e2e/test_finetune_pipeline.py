@@ -8,7 +8,7 @@ import types
 import pytest
 
 from bert_keras.models.config import BertConfig
-from bert_keras.models.roberta import RobertaForMaskedLM
+from bert_keras.models.pretraining_heads import RobertaForMaskedLM
 from bert_keras.tasks.submissions.prediction_files import read_predictions
 from bert_keras.tasks.table import task_of
 from components.task_example_gen.readers import read_rows

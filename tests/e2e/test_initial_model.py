@@ -17,7 +17,7 @@ from bert_keras.convert.bert_tfx import read_tokenizer
 from bert_keras.convert.formats import read_folder
 from bert_keras.models.config import BertConfig
 from bert_keras.models.electra import ElectraConfig, ElectraDiscriminator
-from bert_keras.models.roberta import RobertaForMaskedLM
+from bert_keras.models.pretraining_heads import RobertaForMaskedLM
 from bert_keras.tokenizers.protocol import FORMATS
 from bert_keras.tokenizers.sentencepiece import SentencePieceTokenizer, model_with_ids, precompiled, with_tokens
 from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer

@@ -21,8 +21,7 @@ from bert_keras.convert.families.table import FAMILIES
 from bert_keras.convert.weight_copy import variables_by_path
 from bert_keras.models.config import BertConfig
 from bert_keras.models.electra import ElectraConfig, ElectraDiscriminator, ElectraForPreTraining, ElectraGenerator
-from bert_keras.models.pretraining_heads import BertForPreTraining
-from bert_keras.models.roberta import RobertaForMaskedLM
+from bert_keras.models.pretraining_heads import BertForPreTraining, RobertaForMaskedLM
 from bert_keras.objectives import electra, mlm, mlm_nsp
 from tests.support.models import tiny_encoders
 from tests.support.models.tiny_encoders import roberta_config
@@ -303,7 +302,7 @@ def electra_whole():
         with_samples(masked_features(segments=2)),
         our_outputs,
         their_outputs,
-        lambda x: whole(electra.loss, summed(electra.example_sums(our_outputs(x), x))),
+        lambda x: whole(electra.OBJECTIVE.loss, summed(electra.example_sums(our_outputs(x), x))),
         their_loss,
     )
 

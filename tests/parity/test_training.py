@@ -12,7 +12,7 @@ from bert_keras.models.config import BertConfig
 from bert_keras.models.electra import ElectraConfig, ElectraForPreTraining
 from bert_keras.models.pretraining_heads import BertForPreTraining
 from bert_keras.objectives import electra
-from bert_keras.objectives.mlm_nsp import example_sums, metrics_of
+from bert_keras.objectives.mlm_nsp import OBJECTIVE, example_sums
 from bert_keras.training.config import TrainingConfig
 from bert_keras.training.optimizer import DecoupledAdam, create_optimizer
 from bert_keras.training.schedules import create_schedule
@@ -62,7 +62,7 @@ def test_the_loss_of_a_batch(models, real):
     (batch, *_), _ = real
     predictions = batch["masked_lm_weights"].sum(1)
     assert predictions.min() < predictions.max()
-    metrics = metrics_of({name: float(value) for name, value in summed(ours, batch).items()})
+    metrics = OBJECTIVE.metrics({name: float(value) for name, value in summed(ours, batch).items()})
     loss, mlm_loss = (float(value) for value in torch_loss(theirs, batch))
     print(f"loss {loss:.6f}, relative difference {abs(metrics['loss'] - loss) / loss:.1e}")
     assert metrics["loss"] == pytest.approx(loss, rel=1e-6)
@@ -183,7 +183,7 @@ def test_fifty_steps_of_electra(real, tmp_path, size):
         outputs = model(batch, training=True)
         drawn.append((outputs["sampled_ids"].numpy(), electra.replaced_tokens(outputs["sampled_ids"], batch).numpy()))
         sums = {name: tf.reduce_sum(value) for name, value in electra.example_sums(outputs, batch).items()}
-        return electra.loss(sums, electra.totals(batch))
+        return electra.OBJECTIVE.loss(sums, electra.totals(batch))
 
     def their_loss(parts, batch):
         sampled, replaced = read.pop(0)

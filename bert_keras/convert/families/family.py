@@ -91,7 +91,7 @@ class Family:
     # Tensors that repeat another one of the file: the copy -> the tensor that it equals.
     tied: Mapping[str, str] = dataclasses.field(default_factory=dict)
     # Rows of Hugging Face's position embeddings before the first position. In a RoBERTa row 1 is for padding, row 0 is
-    # unused (`bert_keras.models.roberta`).
+    # unused (`bert_keras.models.pretraining_heads`).
     unused_rows: int = 0
     # Patterns of Hugging Face's names in a BERT and their replacements (`re.sub`); none: the names are built from
     # `prefix`.

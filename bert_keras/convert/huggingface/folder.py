@@ -23,7 +23,7 @@ from bert_keras.convert.huggingface import sentence_transformers
 from bert_keras.convert.huggingface.fine_tuned import FineTuned, fine_tuned_fields, read_fine_tuned
 from bert_keras.convert.huggingface.model_card import CARD_FILE, model_card
 from bert_keras.convert.huggingface.tensors import CONFIG_FILE, WEIGHTS_FILE, canonical, open_tensors
-from bert_keras.convert.model_folder import ModelFolder, Networks, Written
+from bert_keras.convert.model_folder import ModelFolder, Networks, Written, check_tokenizer
 from bert_keras.errors import InputError
 from bert_keras.models.config import BertConfig, HiddenAct, Part
 from bert_keras.tokenizers import vocabulary_files
@@ -150,7 +150,7 @@ def write_huggingface(folder: ModelFolder, directory: str) -> Written:
     architecture = architecture_of(model, folder.family)
     family, encoder = architecture.row, architecture.encoder
     check_written(architecture)
-    vocabulary_files.check_tokenizer(tokenizer, encoder.vocab_size)
+    check_tokenizer(tokenizer, encoder.vocab_size)
     parts = weight_copy.parts_of(model, "huggingface", family.name)
     _check_head(architecture, parts, "the model")
     fields = {**_config_fields(architecture, parts, tokenizer), **fine_tuned_fields(folder, architecture)}

@@ -13,7 +13,7 @@ import onnx
 
 from bert_keras import files
 from bert_keras.convert.architecture import backbone_of
-from bert_keras.convert.model_folder import ModelFolder, Written
+from bert_keras.convert.model_folder import ModelFolder, Written, check_tokenizer
 from bert_keras.convert.onnx.graph import OPSET, onnx_model
 from bert_keras.convert.onnx.network import BFLOAT16, MODEL_FILE
 from bert_keras.errors import InputError
@@ -30,7 +30,6 @@ from bert_keras.tokenizers.fast_tokenizer import fast_tokenizer
 from bert_keras.tokenizers.vocabulary_files import (
     FAST_TOKENIZER_FILE,
     VOCABULARY_SPEC_FILE,
-    check_tokenizer,
     vocabulary_spec,
     write_vocabulary,
 )

@@ -1,7 +1,5 @@
 """Writes what was counted while documents were made: as JSON, and as a card, a page for people."""
 
-from __future__ import annotations  # Beam would take them for its types
-
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any

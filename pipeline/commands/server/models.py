@@ -23,7 +23,7 @@ def list_versions(run_dir: RunDir = DEFAULT_RUN_DIR, model_dir: ModelDir = None)
     """
     from pipeline.runs.served_versions import pushed_versions, read_labels, served_version
 
-    folder = _folder(run_dir, model_dir)
+    folder = folder_of_versions(run_dir, model_dir)
     labels, served = read_labels(folder), served_version(folder)
     for version in sorted({*pushed_versions(folder), *labels.values()}, reverse=True):
         marks = [label for label, labelled in labels.items() if labelled == version] or ["newest"] * (version == served)
@@ -45,7 +45,7 @@ def promote(
     """
     from pipeline.runs.served_versions import CANARY, STABLE, pushed_versions, read_labels, write_labels
 
-    folder = _folder(run_dir, model_dir)
+    folder = folder_of_versions(run_dir, model_dir)
     if version == LATEST:
         if as_label != STABLE:
             raise InputError(f"`{LATEST}` cannot be combined with --label")
@@ -69,7 +69,8 @@ def promote(
     typer.echo(f"serving {served}; a newer one is served once it is promoted")
 
 
-def _folder(run_dir: str, model_dir: str | None) -> str:
+def folder_of_versions(run_dir: str, model_dir: str | None) -> str:
+    """The folder that the options say; InputError if there is none."""
     folder = model_dir or serving_dir(run_dir)
     if not os.path.isdir(folder):
         raise InputError(f"{folder}: no such folder; bert-tfx pretrain pushes a model there")

@@ -7,6 +7,7 @@ import typer
 
 from bert_keras.errors import InputError
 from pipeline.commands.options import DEFAULT_RUN_DIR, EngineName, ModelDir, RunDir, chosen, with_options
+from pipeline.commands.server.models import folder_of_versions
 from serving.middleware.settings import LimitSettings, LogSettings, SecuritySettings
 
 # Delay until the server notices `bert-tfx models promote`.
@@ -48,7 +49,6 @@ def serve(
     TensorFlow Serving's gRPC and REST APIs, health, reflection, and Prometheus metrics (docs/serving.md).
     """
     from pipeline.engines import engines
-    from pipeline.runs.run_dir import serving_dir
     from pipeline.runs.served_versions import CONFIG_FILE
     from serving.errors import ServingError
     from serving.scheduling.admission import QueueSettings
@@ -57,9 +57,7 @@ def serve(
 
     base: str | None = None
     if model_config_file is None:
-        base = model_dir or serving_dir(run_dir)
-        if not os.path.isdir(base):
-            raise InputError(f"{base}: no such folder; bert-tfx pretrain pushes a model there")
+        base = folder_of_versions(run_dir, model_dir)
     elif model_dir is not None:
         raise InputError("give --model-dir or --model-config-file, not both")
     try:

@@ -24,8 +24,7 @@ from bert_keras.models.bilm import MAX_CHARACTERS, PAD, BiLM
 from bert_keras.models.dropout import random_bits
 from bert_keras.models.electra import ElectraConfig, ElectraDiscriminator, ElectraForPreTraining, ElectraGenerator
 from bert_keras.models.left_to_right import LeftToRightLM
-from bert_keras.models.pretraining_heads import BertForPreTraining
-from bert_keras.models.roberta import RobertaForMaskedLM
+from bert_keras.models.pretraining_heads import BertForPreTraining, RobertaForMaskedLM
 from bert_keras.models.spanbert import SpanBertForPreTraining
 from bert_keras.objectives import electra, mlm, mlm_nsp, next_token, span_boundary
 from bert_keras.objectives.labels import label_objective
@@ -161,39 +160,41 @@ CASES = {
     "modern electra": Case(
         lambda: ElectraForPreTraining(ElectraConfig(MODERN, 12, 1 / 2)),
         features,
-        lambda outputs, x: whole(electra.loss, summed(electra.example_sums(outputs, x))),
+        lambda outputs, x: whole(electra.OBJECTIVE.loss, summed(electra.example_sums(outputs, x))),
     ),
     "modern, left to right": Case(
         lambda: LeftToRightLM(dataclasses.replace(MODERN, causal=True)),
         of_one_segment,
-        lambda outputs, x: whole(next_token.loss, summed(next_token.example_sums(outputs, x))),
+        lambda outputs, x: whole(next_token.OBJECTIVE.loss, summed(next_token.example_sums(outputs, x))),
     ),
     "electra": Case(
         lambda: ElectraForPreTraining(ELECTRA),
         features,
-        lambda outputs, x: whole(electra.loss, summed(electra.example_sums(outputs, x))),
+        lambda outputs, x: whole(electra.OBJECTIVE.loss, summed(electra.example_sums(outputs, x))),
     ),
     "deberta-v3": Case(
         lambda: ElectraForPreTraining(ElectraConfig(DEBERTA, 16, 1.0, 1, "gdes")),
         features,
-        lambda outputs, x: whole(electra.loss, summed(electra.example_sums(outputs, x))),
+        lambda outputs, x: whole(electra.OBJECTIVE.loss, summed(electra.example_sums(outputs, x))),
     ),
     "electra's generator": Case(lambda: ElectraGenerator(ELECTRA), features, mlm_loss),
     "electra's discriminator": Case(lambda: ElectraDiscriminator(ELECTRA), features, discriminator_loss),
     "spanbert": Case(
         lambda: SpanBertForPreTraining(TINY, 3),
         of_one_segment,
-        lambda outputs, x: whole(span_boundary.loss, summed(span_boundary.example_sums(outputs, x))),
+        lambda outputs, x: whole(span_boundary.OBJECTIVE.loss, summed(span_boundary.example_sums(outputs, x))),
     ),
     "left to right": Case(
         lambda: LeftToRightLM(LEFT_TO_RIGHT),
         of_one_segment,
-        lambda outputs, x: whole(next_token.loss, summed(next_token.example_sums(outputs, x))),
+        lambda outputs, x: whole(next_token.OBJECTIVE.loss, summed(next_token.example_sums(outputs, x))),
     ),
     "bilm": Case(
         lambda: BiLM(BILM),
         of_one_segment,
-        lambda outputs, x: whole(next_token.bidirectional_loss, summed(next_token.bidirectional_sums(outputs, x))),
+        lambda outputs, x: whole(
+            next_token.BIDIRECTIONAL_OBJECTIVE.loss, summed(next_token.bidirectional_sums(outputs, x))
+        ),
     ),
     "classification": Case(
         lambda: heads.BertForSequenceClassification(TINY, LABELS),

@@ -22,8 +22,7 @@ from bert_keras.data.array_batches import TEACHER_OUTPUTS, ArrayExamples
 from bert_keras.models.bilm import BiLM
 from bert_keras.models.electra import ElectraForPreTraining
 from bert_keras.models.left_to_right import GptBert, LeftToRightLM
-from bert_keras.models.pretraining_heads import BertForPreTraining
-from bert_keras.models.roberta import RobertaForMaskedLM
+from bert_keras.models.pretraining_heads import BertForPreTraining, RobertaForMaskedLM
 from bert_keras.models.spanbert import SpanBertForPreTraining
 from bert_keras.models.task_models import BertForSentenceSimilarity
 from bert_keras.objectives import electra, gpt_bert, mlm, mlm_nsp, next_token, span_boundary

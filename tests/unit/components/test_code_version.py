@@ -144,7 +144,7 @@ ANEW, KEPT = {PRETRAINING, FINETUNING}, set()
         ("bert_keras/training/log.py", "", "x = 1", KEPT),
         ("bert_keras/training/backends/on_jax/devices.py", "", "x = 1", KEPT),
         ("bert_keras/training/budget.py", "", "x = 1", KEPT),
-        ("bert_keras/training/config.py", '"above 0"', '"positive"', KEPT),
+        ("bert_keras/training/config.py", '"in (0, 1)"', '"a share"', KEPT),
         ("bert_keras/tasks/metrics/scores.py", "", "x = 1", KEPT),
         ("bert_keras/errors.py", "", "x = 1", KEPT),
         ("bert_keras/__init__.py", '"pretrain"', '"train"', KEPT),

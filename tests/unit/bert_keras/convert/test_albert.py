@@ -16,8 +16,7 @@ from bert_keras.errors import InputError
 from bert_keras.finetuning.init_checkpoint import read_init
 from bert_keras.models.backbone import BertBackbone
 from bert_keras.models.config import BertConfig
-from bert_keras.models.pretraining_heads import BertForPreTraining
-from bert_keras.models.roberta import RobertaForMaskedLM
+from bert_keras.models.pretraining_heads import BertForPreTraining, RobertaForMaskedLM
 from tests.support.models.model_folders import (
     read_any,
     read_huggingface,

@@ -20,8 +20,7 @@ from bert_keras.models.backbone import BertBackbone
 from bert_keras.models.config import BertConfig
 from bert_keras.models.electra import ElectraConfig, ElectraDiscriminator, ElectraGenerator
 from bert_keras.models.layers import BertEmbeddings
-from bert_keras.models.pretraining_heads import BertForPreTraining
-from bert_keras.models.roberta import RobertaForMaskedLM
+from bert_keras.models.pretraining_heads import BertForPreTraining, RobertaForMaskedLM
 from bert_keras.tokenizers.byte_bpe import SPECIAL_TOKENS as BPE_TOKENS
 from bert_keras.tokenizers.byte_bpe import ByteBpeTokenizer, byte_alphabet
 from bert_keras.tokenizers.unicode_tables import Normalization

@@ -10,7 +10,7 @@ from safetensors.numpy import save_file
 from bert_keras.errors import InputError
 from bert_keras.models.backbone import BertBackbone
 from bert_keras.models.config import BertConfig
-from bert_keras.models.roberta import RobertaForMaskedLM
+from bert_keras.models.pretraining_heads import RobertaForMaskedLM
 from tests.support.models.model_folders import (
     assert_equal,
     change_config,

@@ -225,7 +225,7 @@ def test_a_folder_without_a_vocabulary_is_refused(folders, tmp_path):
 
 
 def test_a_vocabulary_of_another_size_is_refused():
-    with pytest.raises(InputError, match=r"vocabulary has 10 tokens, the model model\.vocab_size=11"):
+    with pytest.raises(InputError, match=r"vocabulary has 10 tokens, but the word embeddings of the model have 11"):
         init_checkpoint(dataclasses.replace(CONFIG, vocab_size=11), TOKENIZER)
 
 

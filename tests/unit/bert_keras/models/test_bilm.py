@@ -10,7 +10,7 @@ import pytest
 from bert_keras.errors import InputError
 from bert_keras.models.bilm import BiLM, BiLMBackbone, characters_of
 from bert_keras.models.config import BertConfig
-from bert_keras.objectives.next_token import BIDIRECTIONAL_SUMS, bidirectional_loss, bidirectional_sums
+from bert_keras.objectives.next_token import BIDIRECTIONAL_OBJECTIVE, bidirectional_sums
 from pipeline.recipes.language_models import elmo
 from tests.support.models.rounding import assert_equal_but_for_rounding
 from tests.support.models.tiny_language import least_loss, overfit, real_sequences, summed
@@ -162,12 +162,12 @@ def test_sums_by_hand():
     }
     labels = {"input_ids": np.array([[0, 1, 0]]), "input_mask": np.array([[1, 1, 0]])}
     sums = {k: np.asarray(v) for k, v in bidirectional_sums(outputs, labels).items()}
-    assert tuple(sums) == BIDIRECTIONAL_SUMS
+    assert tuple(sums) == BIDIRECTIONAL_OBJECTIVE.sums
     expected = {"lm_nll": (-log(3 / 4), -log(1 / 5)), "lm_correct": (1, 0), "lm_weight": (1, 1)}
     for name, (forward, backward) in expected.items():
         assert_equal_but_for_rounding(sums[f"forward_{name}"], [forward], 4)
         assert_equal_but_for_rounding(sums[f"backward_{name}"], [backward], 4)
-    assert float(whole(bidirectional_loss, summed(sums))) == pytest.approx((-log(3 / 4) - log(1 / 5)) / 2)
+    assert float(whole(BIDIRECTIONAL_OBJECTIVE.loss, summed(sums))) == pytest.approx((-log(3 / 4) - log(1 / 5)) / 2)
 
 
 @pytest.mark.slow
@@ -177,7 +177,13 @@ def test_real_sentences_are_learned_by_heart():
     model = BiLM(BertConfig(len(tokenizer.vocabulary), 128, 1, 1, 128, hidden_dropout_prob=0.0, encoder="bilm"))
     model.build()
     model.backbone.embeddings.characters.assign(characters_of(tokenizer.vocabulary))
-    overfit(model, features, lambda x: whole(bidirectional_loss, summed(bidirectional_sums(x, features))), 400, 1e-2)
+    overfit(
+        model,
+        features,
+        lambda x: whole(BIDIRECTIONAL_OBJECTIVE.loss, summed(bidirectional_sums(x, features))),
+        400,
+        1e-2,
+    )
     sums = summed(bidirectional_sums(model(features), features))
     least = least_loss(features)
     for direction in ("forward", "backward"):

@@ -12,7 +12,7 @@ from bert_keras.models import dropout
 from bert_keras.models.config import BertConfig
 from bert_keras.models.dropout import RandomStates
 from bert_keras.models.electra import ElectraConfig, ElectraDiscriminator, ElectraForPreTraining, ElectraGenerator
-from bert_keras.objectives.electra import example_sums, loss, replaced_tokens
+from bert_keras.objectives.electra import OBJECTIVE, example_sums, replaced_tokens
 from bert_keras.training.optimizer import layer_multiplier
 from tests.support.models import electra_sizes
 from tests.support.models.rounding import assert_equal_but_for_rounding, depth_of
@@ -265,7 +265,7 @@ def test_real_sentences_are_learned_by_heart(real):
     """The generator learns to guess right: in the end few tokens are replaced."""
     features, make = real
     model = make()
-    reached = overfit(model, features, lambda x: whole(loss, summed(example_sums(x, features))), 600, 5e-3)
+    reached = overfit(model, features, lambda x: whole(OBJECTIVE.loss, summed(example_sums(x, features))), 600, 5e-3)
     sums = {name: float(value) for name, value in summed(example_sums(model(features), features)).items()}
     print(f"reached {reached:.4f}", sums)
     assert sums["mlm_nll"] / sums["mlm_weight"] < 0.05

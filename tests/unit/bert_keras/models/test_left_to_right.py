@@ -15,7 +15,7 @@ from bert_keras.models.backbone import BertBackbone
 from bert_keras.models.config import BertConfig
 from bert_keras.models.left_to_right import BiLSTM, GptBert, LeftToRightLM
 from bert_keras.objectives import gpt_bert, mlm
-from bert_keras.objectives.next_token import SUMS, example_sums, loss, next_tokens
+from bert_keras.objectives.next_token import OBJECTIVE, example_sums, next_tokens
 from tests.support.models.model_folders import write_huggingface, write_tf1
 from tests.support.models.tiny_language import least_loss, overfit, real_sequences, summed
 from tests.support.models.whole_loss import whole
@@ -166,12 +166,12 @@ def test_sums_by_hand():
         "input_mask": np.array([[1, 1, 1, 0], [1, 0, 0, 0]]),
     }
     sums = {k: np.asarray(v) for k, v in example_sums({"lm_logits": np.array(logits, "float32")}, labels).items()}
-    assert tuple(sums) == SUMS
+    assert tuple(sums) == OBJECTIVE.sums
     np.testing.assert_allclose(sums["lm_nll"], [-log(3 / 4) - log(1 / 5), 0], rtol=1e-6)
     np.testing.assert_array_equal(sums["lm_correct"], [1, 0])
     np.testing.assert_array_equal(sums["lm_weight"], [2, 0])
-    assert float(whole(loss, summed(sums))) == pytest.approx((-log(3 / 4) - log(1 / 5)) / 2)
-    assert float(whole(loss, dict.fromkeys(SUMS, 0.0))) == 0.0
+    assert float(whole(OBJECTIVE.loss, summed(sums))) == pytest.approx((-log(3 / 4) - log(1 / 5)) / 2)
+    assert float(whole(OBJECTIVE.loss, dict.fromkeys(OBJECTIVE.sums, 0.0))) == 0.0
 
 
 @pytest.mark.slow
@@ -182,7 +182,7 @@ def test_real_sentences_are_learned_by_heart():
     config = BertConfig(len(tokenizer.vocabulary), 64, 2, 2, 128, 0.0, 0.0, **sizes, causal=True)
     least = least_loss(features)
     reached = overfit(
-        LeftToRightLM(config), features, lambda x: whole(loss, summed(example_sums(x, features))), 200, 5e-3
+        LeftToRightLM(config), features, lambda x: whole(OBJECTIVE.loss, summed(example_sums(x, features))), 200, 5e-3
     )
     print(f"reached {reached:.4f}, least {least:.4f}")
     assert least - 1e-4 < reached < least + 0.02

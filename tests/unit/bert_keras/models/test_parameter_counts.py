@@ -9,8 +9,7 @@ from bert_keras.models.backbone import BertBackbone
 from bert_keras.models.config import BertConfig
 from bert_keras.models.electra import ElectraDiscriminator, ElectraForPreTraining
 from bert_keras.models.layers import EncoderLayer
-from bert_keras.models.pretraining_heads import BertForPreTraining
-from bert_keras.models.roberta import RobertaForMaskedLM
+from bert_keras.models.pretraining_heads import BertForPreTraining, RobertaForMaskedLM
 from tests.support.models import electra_sizes
 from tests.support.models.tiny_encoders import roberta_config
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from bert_keras.data.masking import MaskingSettings, MaskingVocabulary, mask_tokens
-from bert_keras.models.roberta import RobertaForMaskedLM
-from bert_keras.objectives.mlm import SUMS, example_sums
+from bert_keras.models.pretraining_heads import RobertaForMaskedLM
+from bert_keras.objectives.mlm import OBJECTIVE, example_sums
 from tests.support.models.rounding import assert_equal_but_for_rounding, depth_of
 from tests.support.models.tiny_encoders import roberta_config
 from tests.support.models.tiny_language import overfit, real_sequences, summed
@@ -63,8 +63,8 @@ def test_sums_by_hand():
     outputs = {"mlm_logits": np.array([[[0, np.log(3)], [0, 0], [9, 0]]], "float32")}
     labels = {"masked_lm_ids": np.array([[1, 1, 1]]), "masked_lm_weights": np.array([[1, 1, 0]], "float32")}
     sums = {name: np.asarray(value) for name, value in example_sums(outputs, labels).items()}
-    assert tuple(sums) == SUMS
-    assert_equal_but_for_rounding([sums[name][0] for name in SUMS], [-np.log(3 / 8), 1, 2], 4)
+    assert tuple(sums) == OBJECTIVE.sums
+    assert_equal_but_for_rounding([sums[name][0] for name in OBJECTIVE.sums], [-np.log(3 / 8), 1, 2], 4)
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from bert_keras.finetuning.training import TrainedTask, fine_tune
 from bert_keras.models import task_models
 from bert_keras.models.config import BertConfig
 from bert_keras.models.dropout import Dropout
-from bert_keras.models.roberta import RobertaForMaskedLM
+from bert_keras.models.pretraining_heads import RobertaForMaskedLM
 from bert_keras.saved_model.task_signatures import export_task_model
 from bert_keras.saved_model.text_inputs import TextInputs
 from bert_keras.tasks.answers import parse_answer

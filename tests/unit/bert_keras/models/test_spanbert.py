@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from bert_keras.data.masking import MaskingSettings, MaskingVocabulary, mask_tokens
 from bert_keras.models.config import BertConfig
 from bert_keras.models.spanbert import POSITION_EMBEDDING_SIZE, SpanBertForPreTraining, span_boundaries
-from bert_keras.objectives.span_boundary import SUMS, example_sums, loss
+from bert_keras.objectives.span_boundary import OBJECTIVE, example_sums
 from tests.support.models.rounding import assert_equal_but_for_rounding, depth_of
 from tests.support.models.tiny_language import overfit, real_sequences, summed
 from tests.support.models.whole_loss import whole
@@ -186,12 +186,14 @@ def test_sums_by_hand():
     }
     labels = {"masked_lm_ids": np.array([[1, 1, 1, 0]]), "masked_lm_weights": np.array([[1, 1, 1, 0]], "float32")}
     sums = {k: np.asarray(v) for k, v in example_sums(outputs, labels).items()}
-    assert tuple(sums) == SUMS
+    assert tuple(sums) == OBJECTIVE.sums
     mlm, sbo = -log(3 / 4) - log(1 / 2) - log(1 / 5), -log(9 / 10)
     assert_equal_but_for_rounding([sums["mlm_nll"][0], sums["sbo_nll"][0]], [mlm, sbo], 5)
     assert [float(sums[name][0]) for name in ("mlm_correct", "mlm_weight", "sbo_correct", "sbo_weight")] == [1, 3, 1, 1]
-    assert float(whole(loss, summed(sums))) == pytest.approx(mlm / 3 + sbo / 2)  # the original divides by pairs + 1
-    assert float(whole(loss, dict.fromkeys(SUMS, 0.0))) == 0.0
+    assert float(whole(OBJECTIVE.loss, summed(sums))) == pytest.approx(
+        mlm / 3 + sbo / 2
+    )  # the original divides by pairs + 1
+    assert float(whole(OBJECTIVE.loss, dict.fromkeys(OBJECTIVE.sums, 0.0))) == 0.0
 
 
 def test_a_packed_sequence_has_the_same_logits_as_alone(random_bert):
@@ -214,7 +216,7 @@ def test_real_sentences_are_learned_by_heart():
         len(tokenizer.vocabulary), 64, 1, 2, 128, 0.0, 0.0, max_position_embeddings=20, initializer_range=0.1
     )
     model = SPANBERT(config)
-    reached = overfit(model, features, lambda x: whole(loss, summed(example_sums(x, features))), 200, 5e-3)
+    reached = overfit(model, features, lambda x: whole(OBJECTIVE.loss, summed(example_sums(x, features))), 200, 5e-3)
     sums = {name: float(value) for name, value in summed(example_sums(model(features), features)).items()}
     print(f"reached {reached:.4f}", sums)
     assert reached < 0.03

@@ -15,7 +15,7 @@ from bert_keras.errors import InputError
 from bert_keras.finetuning.init_checkpoint import read_init
 from bert_keras.models.config import BertConfig
 from bert_keras.models.electra import ElectraConfig, ElectraDiscriminator
-from bert_keras.models.roberta import RobertaForMaskedLM
+from bert_keras.models.pretraining_heads import RobertaForMaskedLM
 from bert_keras.pretraining import load_tokenizer, pretrain
 from bert_keras.tokenizers.byte_bpe import ByteBpeTokenizer
 from bert_keras.tokenizers.vocabulary_files import MERGES_FILE

@@ -6,7 +6,7 @@ import pytest
 
 from bert_keras.models import electra
 from bert_keras.models.electra import put, sample
-from bert_keras.objectives.electra import SUMS, example_sums, loss
+from bert_keras.objectives.electra import OBJECTIVE, example_sums
 from tests.support.models.rounding import EPSILON
 from tests.support.models.whole_loss import whole
 
@@ -70,13 +70,13 @@ def test_sums_by_hand():
         "masked_lm_weights": np.array([[1.0, 1.0]], "float32"),
     }
     sums = {name: float(value[0]) for name, value in example_sums(outputs, labels).items()}
-    assert tuple(sums) == SUMS
+    assert tuple(sums) == OBJECTIVE.sums
     expected = {"mlm_nll": -np.log(3 / 8), "mlm_correct": 1, "mlm_weight": 2}
     expected |= {"disc_nll": -np.log(3 / 4 * 3 / 4 * 1 / 4), "disc_correct": 2, "disc_weight": 3}
     assert sums == pytest.approx(expected, rel=8 * EPSILON)
     # The loss adds 1e-6 to its denominators.
-    assert whole(loss, sums) == pytest.approx(-np.log(3 / 8) / 2 + 50 * -np.log(9 / 64) / 3, rel=1e-5)
+    assert float(whole(OBJECTIVE.loss, sums)) == pytest.approx(-np.log(3 / 8) / 2 + 50 * -np.log(9 / 64) / 3, rel=1e-5)
 
 
 def test_the_loss_without_tokens_is_zero():
-    assert whole(loss, dict.fromkeys(SUMS, 0.0)) == 0.0
+    assert float(whole(OBJECTIVE.loss, dict.fromkeys(OBJECTIVE.sums, 0.0))) == 0.0

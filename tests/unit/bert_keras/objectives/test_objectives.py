@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from bert_keras.models.config import BertConfig
 from bert_keras.models.pretraining_heads import BertForPreTraining
-from bert_keras.objectives.mlm_nsp import SUMS, example_sums, metrics_of, nll_and_hits
+from bert_keras.objectives.mlm_nsp import OBJECTIVE, example_sums, nll_and_hits
 from tests.support.models.rounding import assert_equal_but_for_rounding
 from tests.support.models.tiny_language import overfit, real_pairs, summed
 
@@ -31,7 +31,7 @@ def test_sums_by_hand():
         "next_sentence_labels": np.array([[1], [1]]),
     }
     sums = {k: np.asarray(v) for k, v in example_sums(outputs, labels).items()}
-    assert tuple(sums) == SUMS
+    assert tuple(sums) == OBJECTIVE.sums
     assert_equal_but_for_rounding(sums["mlm_nll"], [-log(3 / 4) - log(1 / 2), -log(1 / 5)], 4)
     np.testing.assert_array_equal(sums["mlm_correct"], [1, 0])
     np.testing.assert_array_equal(sums["mlm_weight"], [2, 1])
@@ -64,7 +64,7 @@ def test_the_gradient_of_the_likelihood_is_softmax_minus_one_hot():
 
 
 def test_losses_are_means_over_weights_not_slots():
-    metrics = metrics_of(
+    metrics = OBJECTIVE.metrics(
         {"mlm_nll": 6.0, "mlm_correct": 1.0, "mlm_weight": 3.0, "nsp_nll": 1.0, "nsp_correct": 3.0, "nsp_weight": 4.0}
     )
     assert metrics == pytest.approx(
@@ -73,7 +73,7 @@ def test_losses_are_means_over_weights_not_slots():
 
 
 def test_metrics_without_predictions_are_zero():
-    metrics = metrics_of(dict.fromkeys(SUMS, 0.0))
+    metrics = OBJECTIVE.metrics(dict.fromkeys(OBJECTIVE.sums, 0.0))
     assert set(metrics.values()) == {0.0}
 
 
@@ -84,7 +84,9 @@ def test_real_pairs_are_learned_by_heart():
     model = BertForPreTraining(BertConfig(len(tokenizer.vocabulary), 64, 1, 2, 256, 0.0, 0.0, **sizes))
 
     def metrics(outputs):
-        return metrics_of({name: float(value) for name, value in summed(example_sums(outputs, features)).items()})
+        return OBJECTIVE.metrics(
+            {name: float(value) for name, value in summed(example_sums(outputs, features)).items()}
+        )
 
     def loss_of(outputs):
         sums = summed(example_sums(outputs, features))

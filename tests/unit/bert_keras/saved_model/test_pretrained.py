@@ -12,7 +12,7 @@ from bert_keras.data.truncation import truncate_pair
 from bert_keras.models.config import BertConfig
 from bert_keras.models.pretraining_heads import BertForPreTraining
 from bert_keras.objectives import mlm_nsp
-from bert_keras.objectives.mlm_nsp import SUMS, example_sums
+from bert_keras.objectives.mlm_nsp import OBJECTIVE, example_sums
 from bert_keras.saved_model.pretrained import ServedBert, export_saved_model
 from bert_keras.saved_model.settings import EmbeddingSettings, ExportSettings
 from bert_keras.tokenizers.wordpiece import BertTokenizer
@@ -194,8 +194,8 @@ def test_evaluate_gives_the_sums_that_training_reduces(exported, examples):
     sums = served.signatures["evaluate"](examples=tf.constant(serialized))
     (batch,) = eval_batches(files, LAYOUT, batch_size=20)
     expected = example_sums(model(batch), batch)
-    assert set(sums) == set(SUMS)
-    for name in SUMS:
+    assert set(sums) == set(OBJECTIVE.sums)
+    for name in OBJECTIVE.sums:
         assert sums[name].shape == (20,)
         assert_equal_but_for_rounding(sums[name], expected[name], DEPTH)
 

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from bert_keras.models.config import BertConfig
-from bert_keras.models.pretraining_heads import BertForPreTraining
-from bert_keras.models.roberta import RobertaForMaskedLM
+from bert_keras.models.pretraining_heads import BertForPreTraining, RobertaForMaskedLM
 from bert_keras.tasks import sentence_likelihood
 from bert_keras.tasks.sentence_likelihood import log_likelihoods
 from bert_keras.tasks.sequences import TokenRuns

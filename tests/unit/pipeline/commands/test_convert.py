@@ -16,8 +16,7 @@ import bert_keras
 from bert_keras.models.backbone import BertBackbone
 from bert_keras.models.config import BertConfig
 from bert_keras.models.electra import ElectraConfig, ElectraDiscriminator, ElectraForPreTraining
-from bert_keras.models.pretraining_heads import BertForPreTraining
-from bert_keras.models.roberta import RobertaForMaskedLM
+from bert_keras.models.pretraining_heads import BertForPreTraining, RobertaForMaskedLM
 from bert_keras.saved_model.settings import EmbeddingSettings
 from bert_keras.tokenizers.byte_bpe import SPECIAL_TOKENS as BPE_TOKENS
 from bert_keras.tokenizers.byte_bpe import ByteBpeTokenizer, byte_alphabet

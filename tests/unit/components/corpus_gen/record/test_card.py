@@ -6,7 +6,6 @@ import pytest
 from components.corpus_gen.filters.chain import RULES
 from components.corpus_gen.languages import UNDETERMINED
 from components.corpus_gen.record.card import corpus_card
-from components.corpus_gen.record.licences import licence_files
 from components.corpus_gen.record.tally import (
     FATES,
     KEPT,
@@ -95,11 +94,6 @@ def test_the_card_tells_no_personal_data_from_none_searched(switches, searched):
         **dict.fromkeys(("email", "ip", "card", "phone"), "not searched"),
         **({searched: "0"} if searched else {}),
     }
-
-
-def test_licence_files_have_their_names():
-    names = ["a/LICENSE", "Licence.txt", "copying.LESSER", "license-mit", "a/my_license", "LICENSE/a.txt", "text.txt"]
-    assert licence_files(names) == ["a/LICENSE", "Licence.txt", "copying.LESSER", "license-mit"]
 
 
 GERMAN = "Alle Menschen sind frei und an Würde und Rechten gleich geboren, sie sind mit Vernunft und Gewissen begabt."
