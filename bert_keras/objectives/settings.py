@@ -24,8 +24,9 @@ class PretrainingSettings:
         generator_layers: for `electra`: the generator's layers; 0: as many as `model.num_hidden_layers`.
         embedding_sharing: for `electra`: `shared`, or `gdes`, in which the discriminator's loss does not change the
             generator's word embeddings, DeBERTa-v3's (`bert_keras.models.electra.ElectraConfig`).
-        head_start: begin with weights that know how frequent each token is and which positions are next to each other
-            (`bert_keras.models.head_start`), in place of drawn ones. Not for a model that exists already.
+        head_start: begin with weights that know how frequent each token is, which tokens are alike and which positions
+            are next to each other (`bert_keras.models.head_start`), in place of drawn ones. Not for a model that exists
+            already.
     """
 
     model_family: Literal["bert", "gpt_bert", "spanbert", "electra"] = "bert"

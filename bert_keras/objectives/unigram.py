@@ -69,7 +69,7 @@ def neighbour_vectors(spec: ExampleSpec, train_dir: str, log_p: np.ndarray, size
         for index, distance in enumerate(DISTANCES):
             tokens, contexts = ids[:, max(0, -distance) :], ids[:, max(0, distance) :]
             width = ids.shape[1] - abs(distance)
-            np.add.at(counts, (tokens[:, :width], index, column[contexts[:, :width]]), 1.0)
+            np.add.at(counts[:, index], (tokens[:, :width], column[contexts[:, :width]]), 1.0)
     counts = counts[:-1, :, :-1]
     of_tokens = counts.sum(2, keepdims=True)
     of_contexts = counts.sum(0) ** 0.75
