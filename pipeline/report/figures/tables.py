@@ -13,6 +13,14 @@ MAX_LABELS = 12
 PAIRS_SHOWN = 20
 
 
+class Table(NamedTuple):
+    """A table of texts, a title for each column."""
+
+    caption: str
+    titles: list[str]
+    rows: list[list[str]]
+
+
 class Confusion(NamedTuple):
     """A confusion matrix: for each true label the numbers of rows by predicted label, and in all.
 
@@ -43,22 +51,14 @@ class Column(NamedTuple):
     number: Callable[[float], str]
 
 
-class SliceTable(NamedTuple):
-    """One row per slice: its name, its number of examples, its metrics."""
-
-    caption: str
-    titles: list[str]
-    rows: list[list[str]]
-
-
-def slice_table(summary: Mapping[str, Any], counted: str, lengths: str, columns: Mapping[str, Column]) -> SliceTable:
-    """The table of a run's slices, with their number of `counted`; `lengths` says the unit of their lengths."""
+def slice_table(summary: Mapping[str, Any], counted: str, lengths: str, columns: Mapping[str, Column]) -> Table:
+    """A row for each slice of a run: name, number of `counted`, metrics; `lengths` says the unit of their lengths."""
     titles = ["Part", counted, *(column.title for column in columns.values())]
     rows = []
     for part in summary["slices"]:
         cells = [_cell(column, part["metrics"][name], part["intervals"].get(name)) for name, column in columns.items()]
         rows.append([f"{part['by']} {part['of']}", f"{part['metrics']['example_count']:,.0f}", *cells])
-    return SliceTable(f"{lengths} In brackets the 95 % confidence interval.", titles, rows)
+    return Table(f"{lengths} In brackets the 95 % confidence interval.", titles, rows)
 
 
 def _cell(column: Column, value: float, interval: Sequence[float] | None) -> str:
