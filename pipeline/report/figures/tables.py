@@ -67,23 +67,16 @@ def _cell(column: Column, value: float, interval: Sequence[float] | None) -> str
     return column.number(value) + ends
 
 
-class Search(NamedTuple):
-    """The best of a search, and its trainings, the best first: batch, learning rate, epochs, score."""
-
-    headline: str
-    ranking: list[tuple[str, str, str, str]]
-
-
-def search_table(search: Mapping[str, Any], form: ScoreForm) -> Search:
-    """The table of a search (`bert_keras.finetuning.search`)."""
+def search_table(search: Mapping[str, Any], form: ScoreForm) -> Table:
+    """The trainings of a search (`bert_keras.finetuning.search`), the best first, which the caption describes."""
     trainings, best = search["trainings"], search["best"]
     ranking = sorted(trainings, key=lambda t: math.inf if t["score"] is None or math.isnan(t["score"]) else -t["score"])
-    headline = (
+    caption = (
         f"{form.title} {form.number(best['score'])}, the best of {len(trainings)}: batch {best[BATCH]}, "
         f"learning rate {best[RATE]:g}, {epochs(best[EPOCHS])}."
     )
-    rows = [(str(t[BATCH]), f"{t[RATE]:g}", f"{t[EPOCHS]:g}", form.number(t["score"])) for t in ranking]
-    return Search(headline, rows)
+    rows = [[str(t[BATCH]), f"{t[RATE]:g}", f"{t[EPOCHS]:g}", form.number(t["score"])] for t in ranking]
+    return Table(caption, ["Batch", "Learning rate", "Epochs", "Score"], rows)
 
 
 def epochs(number: float) -> str:
