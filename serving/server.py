@@ -17,7 +17,7 @@ from typing_extensions import Self
 
 from serving.api.grpc_service import add_services
 from serving.api.inference import Inference
-from serving.api.rest_service import rest_app
+from serving.api.rest_service import SPARE_THREADS, rest_app
 from serving.middleware import connections, grpc_calls
 from serving.middleware.health import WATCH_SECONDS, Health
 from serving.middleware.metrics import Metrics
@@ -39,8 +39,6 @@ _STARTUP_SECONDS = 10.0
 _CLOSE_SECONDS = 1
 # Time for the last answers to be sent.
 _WRITE_SECONDS = 0.2
-# gRPC threads beyond the queue's capacity: they refuse requests, and answer status.
-_SPARE_THREADS = 16
 _FLOOD = 4
 
 
@@ -117,7 +115,7 @@ class Server:
             raise _cannot_listen(host, rest_port) from error
         self.rest_port: int = self._socket.getsockname()[1]
         self._grpc = grpc.server(
-            futures.ThreadPoolExecutor(queue.max_requests + _SPARE_THREADS, thread_name_prefix="grpc"),
+            futures.ThreadPoolExecutor(queue.max_requests + SPARE_THREADS, thread_name_prefix="grpc"),
             interceptors=[self.calls],
             options=[
                 ("grpc.max_receive_message_length", limits.max_request_bytes),
@@ -129,7 +127,7 @@ class Server:
                 ("grpc.max_connection_idle_ms", round(1000 * limits.max_idle_seconds)),
             ],
             # Let gRPC reject excess calls without using a thread.
-            maximum_concurrent_rpcs=_FLOOD * (queue.max_requests + _SPARE_THREADS),
+            maximum_concurrent_rpcs=_FLOOD * (queue.max_requests + SPARE_THREADS),
         )
         add_services(self.inference, self._grpc, security.admin_base_paths)
         self.health.add_to(self._grpc)

@@ -104,7 +104,7 @@ def check_written(architecture: Architecture) -> None:
         raise InputError("model.causal is True; these formats are for bidirectional models only")
 
 
-def backbone_of(model: "Model") -> "BertBackbone":
+def backbone_of(model: Any) -> "BertBackbone":
     """The encoder of a model, which may be the model itself."""
     return getattr(model, "backbone", model)
 

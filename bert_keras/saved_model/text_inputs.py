@@ -9,9 +9,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert_keras.data.truncation import head_room, truncate_pair
 from bert_keras.models import task_models
 from bert_keras.saved_model.settings import EmbeddingSettings
+from bert_keras.tasks.sequences import head_room, truncate_pair
 from bert_keras.tokenizers.byte_bpe import ByteBpeTokenizer
 from bert_keras.tokenizers.byte_bpe_graph import GraphByteBpe
 from bert_keras.tokenizers.protocol import Tokenizer
@@ -51,7 +51,7 @@ class TextInputs(tf.Module):
     """Texts to the backbone's inputs, with the tokenizer in the graph.
 
     `max_seq_length`: T; longer sequences are truncated. `truncation`: the tokens kept of single texts
-    (`bert_keras.data.truncation`); pairs lose the end of the longer text.
+    (`bert_keras.tasks.sequences`); pairs lose the end of the longer text.
     """
 
     def __init__(self, tokenizer: Tokenizer, max_seq_length: int, truncation: str):

@@ -20,32 +20,16 @@ REFERENCE_EXAMPLES = 1000
 
 
 @dataclasses.dataclass(frozen=True)
-class ForgettingSettings:
-    """The first part of the objective (`bert_keras.objectives.table.Part`), and `GateSettings.max_forgetting`."""
+class Judgement:
+    """What the gate judges besides TFMA's metrics, and the recipe's limit for it; None: it is only reported.
 
-    part: str
-    max_forgetting: float | None
-
-
-@dataclasses.dataclass(frozen=True)
-class PairSettings:
-    """The file of minimal pairs (`components.evaluator.minimal_pairs.write_pairs`), and their minimum accuracy."""
-
-    path: str
-    min_accuracy: float | None
-
-
-@dataclasses.dataclass(frozen=True)
-class TeacherSettings:
-    """The comparison of a model with its teacher.
-
-    Attributes:
-        metric: the first score of the task, or the accuracy of masked tokens.
-        min_share: the gate's `min_share_of_teacher`.
+    `of`: for `forgetting` the key of the objective's first part (`bert_keras.objectives.table.Part`); for `pairs` their
+    file (`components.evaluator.minimal_pairs.write_pairs`); for `teacher` the score in which a model has a share of its
+    teacher's: the first of the task, or the accuracy of masked tokens.
     """
 
-    metric: str
-    min_share: float | None
+    of: str
+    limit: float | None
 
 
 class Executor(executor.Executor):
@@ -57,12 +41,12 @@ class Executor(executor.Executor):
     def Do(self, input_dict: dict, output_dict: dict, exec_properties: dict[str, Any]) -> None:
         super().Do(input_dict, output_dict, exec_properties)
         if exec_properties.get("pairs"):
-            _score_pairs(PairSettings(**json.loads(exec_properties["pairs"])), input_dict, output_dict)
+            _score_pairs(Judgement(**json.loads(exec_properties["pairs"])), input_dict, output_dict)
         if exec_properties.get("teacher"):
-            _compare(TeacherSettings(**json.loads(exec_properties["teacher"])), input_dict, output_dict)
+            _compare(Judgement(**json.loads(exec_properties["teacher"])), input_dict, output_dict)
         if not input_dict.get("initial_model"):
             return
-        settings = ForgettingSettings(**json.loads(exec_properties["forgetting"]))
+        judged = Judgement(**json.loads(exec_properties["forgetting"]))
         (initial,), (model,) = input_dict["initial_model"], input_dict["model"]
         folders = {
             name: path_utils.serving_model_path(model_artifact.uri)
@@ -71,13 +55,13 @@ class Executor(executor.Executor):
         figures: dict[str, Any] = {}
         if all(baseline.id != initial.id for baseline in input_dict.get("baseline_model", [])):
             examples = artifact_utils.get_single_uri(input_dict["examples"])
-            figures["held_out"] = _figures({"initial_model": folders["initial_model"]}, examples, settings.part)
+            figures["held_out"] = _figures({"initial_model": folders["initial_model"]}, examples, judged.of)
         if input_dict.get("reference_examples"):
             examples = artifact_utils.get_single_uri(input_dict["reference_examples"])
             figures["reference"] = {
                 "examples": REFERENCE_EXAMPLES,
-                "max_forgetting": settings.max_forgetting,
-                **_figures(folders, examples, settings.part, REFERENCE_EXAMPLES),
+                "max_forgetting": judged.limit,
+                **_figures(folders, examples, judged.of, REFERENCE_EXAMPLES),
             }
         evaluation = artifact_utils.get_single_uri(output_dict["evaluation"])
         write_json(os.path.join(evaluation, word_perplexity.FILE), figures)
@@ -85,27 +69,27 @@ class Executor(executor.Executor):
             _withdraw(artifact_utils.get_single_instance(output_dict["blessing"]))
 
 
-def _score_pairs(settings: PairSettings, input_dict: dict, output_dict: dict) -> None:
+def _score_pairs(judged: Judgement, input_dict: dict, output_dict: dict) -> None:
     """Write `minimal_pairs.json`; withdraw the blessing of a model below the minimum."""
     model = path_utils.serving_model_path(artifact_utils.get_single_uri(input_dict["model"]))
-    pairs = minimal_pairs.read_pairs([settings.path], "gate.minimal_pairs")
+    pairs = minimal_pairs.read_pairs([judged.of], "gate.minimal_pairs")
     figures = minimal_pairs.figures(pairs, minimal_pairs.score_pairs(model, pairs))
-    figures["min_accuracy"] = settings.min_accuracy
+    figures["min_accuracy"] = judged.limit
     evaluation = artifact_utils.get_single_uri(output_dict["evaluation"])
     write_json(os.path.join(evaluation, minimal_pairs.FILE), figures)
     if minimal_pairs.missed(figures):
         _withdraw(artifact_utils.get_single_instance(output_dict["blessing"]))
 
 
-def _compare(settings: TeacherSettings, input_dict: dict, output_dict: dict) -> None:
+def _compare(judged: Judgement, input_dict: dict, output_dict: dict) -> None:
     """Write `teacher.json`; withdraw the blessing of a model below its share of the teacher's score."""
     run = artifact_utils.get_single_uri(input_dict["model_run"])
     evaluation = artifact_utils.get_single_uri(output_dict["evaluation"])
     figures = {
         **read_json(os.path.join(run, TEACHER_FILE)),
-        "metric": settings.metric,
-        "model": results.evaluated(evaluation)[settings.metric],
-        "min_share": settings.min_share,
+        "metric": judged.of,
+        "model": results.evaluated(evaluation)[judged.of],
+        "min_share": judged.limit,
     }
     write_json(os.path.join(evaluation, TEACHER_FILE), figures)
     if results.below_teacher(figures):
@@ -145,10 +129,9 @@ class Evaluator(
 ):
     """Metrics and thresholds (TFMA) of `model` against `baseline_model` on `examples`, with one blessing.
 
-    It is withheld from a model that forgot (`initial_model`, `reference_examples`, `forgetting`: `ForgettingSettings`),
-    or that is below the minimum of `pairs` (`PairSettings`), or of the teacher in `model_run` (`TeacherSettings`).
-    `code` is that of the metrics, which `module_path` names; TFX's `module_file` copies files without their packages,
-    and needs pip.
+    It is withheld from a model that forgot (`initial_model`, `reference_examples`, `forgetting`), or that is below the
+    minimum of `pairs`, or of the teacher in `model_run`; all three are a `Judgement`. `code` is that of the metrics,
+    which `module_path` names; TFX's `module_file` copies files without their packages, and needs pip.
     """
 
     TYPE_ANNOTATION = standard_component_specs.EvaluatorSpec.TYPE_ANNOTATION

@@ -17,8 +17,10 @@ class SliceSettings:
 
     Attributes:
         lengths: upper bounds of slices by number of tokens: 32,64 gives slices of up to 32, of 33 to 64 and of over
-            64; empty: no slices by length. For pre-trained models all real tokens of an example count.
-        by_source: by the source of the text, if it has a name (`--corpus NAME=GLOB`), as each language of several.
+            64; empty: no slices by length. For pre-trained models all real tokens of an example count; for a task
+            those of a row's texts before truncation, without [CLS] and [SEP], with several choices of the longest.
+        by_source: by the source of the text, if it has a name (`--corpus NAME=GLOB`), as each language of several; by
+            the origin of a task's row, if its file gives one (`components.task_example_gen.readers`).
     """
 
     lengths: tuple[int, ...] = (32, 64, 128, 256)
@@ -36,17 +38,6 @@ class SliceSettings:
             return []
         between = [f"{low + 1} to {high}" for low, high in zip(self.lengths, self.lengths[1:], strict=False)]
         return [f"up to {self.lengths[0]}", *between, f"over {self.lengths[-1]}"]
-
-
-@dataclasses.dataclass(frozen=True)
-class TaskSliceSettings(SliceSettings):
-    """Slices of a task's rows.
-
-    Attributes:
-        lengths: as above, for the tokens of a row's texts before truncation, without [CLS] and [SEP]; with several
-            choices the longest counts.
-        by_source: by the origin of a row, if its file gives one (`components.task_example_gen.readers`).
-    """
 
 
 def length_group(groups: Sequence[str], length: int) -> str:

@@ -77,22 +77,18 @@ class _Counted(io.RawIOBase):
         return len(data)
 
 
-class _Limited(io.RawIOBase):
+class _Limited(_Counted):
     """Decompressed content, limited to a plausible compression ratio."""
 
     def __init__(self, content: BinaryIO, compressed: _Counted, source: str):
-        self._content, self._compressed, self._source, self._count = content, compressed, source, 0
-
-    def readable(self) -> bool:
-        return True
+        super().__init__(content)
+        self._compressed, self._source = compressed, source
 
     def readinto(self, buffer) -> int:
-        data = self._content.read(len(buffer))
-        buffer[: len(data)] = data
-        self._count += len(data)
-        if self._count > max(RATIO_FROM_BYTES, MAX_RATIO * self._compressed.count):
+        length = super().readinto(buffer)
+        if self.count > max(RATIO_FROM_BYTES, MAX_RATIO * self._compressed.count):
             raise InputError(
-                f"{self._source}: decompresses to over {MAX_RATIO} times its size ({self._count:,} bytes so far), "
+                f"{self._source}: decompresses to over {MAX_RATIO} times its size ({self.count:,} bytes so far), "
                 "which is unusual for text; decompress it yourself if it is intended"
             )
-        return len(data)
+        return length

@@ -24,14 +24,13 @@ from components.io.archives import ARCHIVE_ERRORS
 from components.io.compression import READ_ERRORS, compression_of, decompressed, peekable
 from components.io.line_ranges import lines_between
 from components.io.shards import open_file, open_for_ranges
-from components.task_example_gen.readers.records import RowError, by_name, csv_records, decoded
+from components.task_example_gen.readers.records import BOM, RowError, by_name, csv_records, decoded
 from components.task_example_gen.readers.table import json_object
 from serving.api.json_tensors import b64_value, text_value
 
 _FORMATS = ("jsonl", "csv", "tsv", "parquet", "tfrecord")
 # Bytes of a range: a kill loses the work on one range of each worker, minutes at most; a remote store gets few files.
 MIN_RANGE_BYTES, MAX_RANGE_BYTES, RANGES = 1 << 18, 8 << 20, 64
-_BOM = b"\xef\xbb\xbf"
 _PARQUET_ROWS = 256
 
 
@@ -108,7 +107,7 @@ def _lines(file: BinaryIO, unit: ReadUnit, kind: str, columns: Collection[str]) 
         with open_file(unit.path) as whole:
             _, first = next(lines_between(decompressed(whole, unit.path), quoted=kind == "csv"))
         try:
-            header = _cells(first.removeprefix(_BOM), kind)
+            header = _cells(first.removeprefix(BOM), kind)
         except RowError as error:
             raise InputError(f"{unit.path}: its first line is no header: {error}; correct it") from error
         _check_columns(unit.path, header, columns)
@@ -121,7 +120,7 @@ def _lines(file: BinaryIO, unit: ReadUnit, kind: str, columns: Collection[str]) 
             yield Row(number, None)
             continue
         try:
-            text = line.removeprefix(_BOM) if not position else line
+            text = line.removeprefix(BOM) if not position else line
             yield Row(number, json_object(text) if kind == "jsonl" else dict(by_name(_cells(text, kind), header)))
         except RowError as error:
             yield Row(number, error)

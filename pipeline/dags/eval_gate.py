@@ -16,7 +16,6 @@ from components.evaluator.settings import (
     SLICED_BY,
     SOURCE_FEATURE,
     SliceSettings,
-    TaskSliceSettings,
 )
 from pipeline.recipes.finetuning import TaskGate
 from pipeline.recipes.settings import GateSettings
@@ -49,7 +48,7 @@ def _change(max_increase: float) -> tfma.GenericChangeThreshold:
     return tfma.GenericChangeThreshold(direction=tfma.MetricDirection.LOWER_IS_BETTER, relative={"value": max_increase})
 
 
-def task_eval_config(task: Task, gate: TaskGate, slices: TaskSliceSettings) -> tfma.EvalConfig:
+def task_eval_config(task: Task, gate: TaskGate, slices: SliceSettings) -> tfma.EvalConfig:
     """TFMA's configuration for a fine-tuned model: the task's first score is gated, the others are only reported.
 
     Scores of slices are gated only where `gate.min_slice_scores` names them.

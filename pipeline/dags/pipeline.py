@@ -13,7 +13,7 @@ from bert_keras.jobs import FinetuneJob
 from components.baseline_resolver.strategy import LatestComparableStrategy
 from components.code_version import FINETUNING, code_fingerprint, weights_fingerprint
 from components.evaluator import metrics, minimal_pairs, slices, task_scores, word_perplexity
-from components.evaluator.component import Evaluator, TeacherSettings
+from components.evaluator.component import Evaluator, Judgement
 from components.pusher.component import ModelPush
 from components.serving_validator.component import ServingValidator
 from components.task_example_gen.component import TaskExampleGen
@@ -67,7 +67,7 @@ def _finetuning_stages(spec: RunSpec, recipe: FineTuneRecipe) -> Trained:
     )
     trainer = trainer_of("components.trainer.finetune", job, examples)
     gate = task_eval_config(recipe.row, recipe.gate, recipe.slices)
-    share = TeacherSettings(recipe.row.metrics[0], recipe.gate.min_share_of_teacher) if spec.request.teacher else None
+    share = Judgement(recipe.row.metrics[0], recipe.gate.min_share_of_teacher) if spec.request.teacher else None
     return Trained([example_gen, trainer], trainer, examples, gate, teacher=share)
 
 

@@ -20,7 +20,7 @@ from components.code_version import PRETRAINING, code_fingerprint, weights_finge
 from components.corpus_gen.component import CorpusGen
 from components.corpus_gen.inputs import InputList
 from components.corpus_gen.settings import ALL_HELD_OUT, NONE_HELD_OUT, CorpusSettings
-from components.evaluator.component import ForgettingSettings, PairSettings, TeacherSettings
+from components.evaluator.component import Judgement
 from components.example_gate.component import ExampleGate
 from components.example_gate.schema import example_schema
 from components.io.shards import write_by_content
@@ -50,9 +50,9 @@ class Trained:
     gate: tfma.EvalConfig
     initial: BaseComponent | None = None
     reference: channel.BaseChannel | None = None
-    forgetting: ForgettingSettings | None = None
-    pairs: PairSettings | None = None
-    teacher: TeacherSettings | None = None
+    forgetting: Judgement | None = None
+    pairs: Judgement | None = None
+    teacher: Judgement | None = None
 
 
 def trainer_of(entry_point: str, job: Job, examples: channel.BaseChannel, **inputs: Any) -> Trainer:
@@ -120,7 +120,7 @@ def pretraining_stages(spec: RunSpec, recipe: Recipe) -> Trained:
     for *_, example_gate in phases:
         trainer.add_upstream_node(example_gate)
     gate = recipe.gate
-    forgetting = ForgettingSettings(PARTS[recipe.pretraining_objective][0].key, gate.max_forgetting)
+    forgetting = Judgement(PARTS[recipe.pretraining_objective][0].key, gate.max_forgetting)
     return Trained(
         stages=[
             *([earlier] if earlier else []),
@@ -138,8 +138,8 @@ def pretraining_stages(spec: RunSpec, recipe: Recipe) -> Trained:
         initial=initial[-1] if initial else None,
         reference=reference[-1].outputs[stages.EXAMPLES] if reference else None,
         forgetting=forgetting if initial else None,
-        pairs=PairSettings(inputs.pairs, gate.min_minimal_pairs) if inputs.pairs else None,
-        teacher=TeacherSettings("mlm_accuracy", gate.min_share_of_teacher) if request.teacher else None,
+        pairs=Judgement(inputs.pairs, gate.min_minimal_pairs) if inputs.pairs else None,
+        teacher=Judgement("mlm_accuracy", gate.min_share_of_teacher) if request.teacher else None,
     )
 
 

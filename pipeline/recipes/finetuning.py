@@ -13,7 +13,7 @@ from bert_keras.objectives.settings import DistillationSettings
 from bert_keras.saved_model.settings import ExportSettings
 from bert_keras.tasks.settings import FineTuningConfig, RestartSettings, SearchSettings, TaskSettings
 from bert_keras.tasks.table import Task, task_of
-from components.evaluator.settings import SLICED_BY, TaskSliceSettings
+from components.evaluator.settings import SLICED_BY, SliceSettings
 from components.serving_validator.limits import ServingLimits
 from components.task_example_gen.settings import TaskDataSettings
 from pipeline.recipes.settings import check_precision
@@ -80,7 +80,7 @@ class FineTuneRecipe:
     restarts: RestartSettings = dataclasses.field(default_factory=RestartSettings)
     export: ExportSettings = dataclasses.field(default_factory=ExportSettings)
     serving: ServingLimits = dataclasses.field(default_factory=ServingLimits)
-    slices: TaskSliceSettings = dataclasses.field(default_factory=TaskSliceSettings)
+    slices: SliceSettings = dataclasses.field(default_factory=SliceSettings)
 
     def __post_init__(self) -> None:
         check_precision(self.export, self.serving)
@@ -115,7 +115,7 @@ class FineTuneRecipe:
 
 
 def _recipe(name: str, min_score: float, sliced: bool = True, **sections: Any) -> FineTuneRecipe:
-    slices = TaskSliceSettings() if sliced else TaskSliceSettings((), by_source=False)
+    slices = SliceSettings() if sliced else SliceSettings((), by_source=False)
     return FineTuneRecipe(name=task_of(name).name, gate=TaskGate(min_score), slices=slices, **sections)
 
 

@@ -4,24 +4,16 @@ import dataclasses
 import json
 import os
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import jinja2
 
 from pipeline import stages
 from pipeline.report import gate
 from pipeline.report.figures.curves import Picture
-from pipeline.report.figures.tables import SliceTable
+from pipeline.report.figures.tables import Table
 from pipeline.runs.lineage import Run
 from pipeline.runs.run_dir import model_name
-
-
-class Evaluations(NamedTuple):
-    """The held-out evaluations of a training as a table; the first column is the step."""
-
-    caption: str
-    titles: list[str]
-    rows: list[list[str]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,8 +27,8 @@ class Frame:
     gate_rows: list[gate.GateRow]
     judged_on: str
     pictures: list[Picture]
-    evaluations: Evaluations
-    slices: SliceTable
+    evaluations: Table  # of the held-out rows, by step
+    slices: Table
     reference: str = ""
     settings_note: str = ""
     fingerprints: dict[str, str] = dataclasses.field(default_factory=dict)

@@ -15,10 +15,10 @@ from components.corpus_gen.record.card import total
 from components.corpus_gen.record.tally import ALL, FATES, KEPT
 from pipeline import stages
 from pipeline.report import gate
-from pipeline.report.base_page import Evaluations, Frame, load, percent
+from pipeline.report.base_page import Frame, load, percent
 from pipeline.report.base_page import render as render_frame
 from pipeline.report.figures import curves
-from pipeline.report.figures.tables import Column, slice_table
+from pipeline.report.figures.tables import Column, Table, slice_table
 from pipeline.runs.lineage import Run
 from pipeline.summaries.pretrain import budget_line, initial_row
 
@@ -106,7 +106,7 @@ def funnel(corpus: Mapping[str, Any]) -> list[FunnelRow]:
     return rows
 
 
-def _evaluations(lines: curves.Log, parts: Sequence[Part]) -> Evaluations:
+def _evaluations(lines: curves.Log, parts: Sequence[Part]) -> Table:
     titles = ["Step"]
     rows = [[f"{line['step']:,}"] for line in lines]
     for part in parts:
@@ -119,7 +119,7 @@ def _evaluations(lines: curves.Log, parts: Sequence[Part]) -> Evaluations:
         f"{len(lines)} evaluations; losses in nats. In training an evaluation may read a part of the held-out split; "
         "the gate reads all of it."
     )
-    return Evaluations(caption, titles, rows)
+    return Table(caption, titles, rows)
 
 
 def _perplexity(loss: float) -> str:

@@ -14,10 +14,10 @@ from bert_keras.tasks.rows import TaskRow
 from bert_keras.tasks.submissions.prediction_files import official_name, read_written
 from bert_keras.tasks.table import Task, task_of
 from pipeline import stages
-from pipeline.report.base_page import Evaluations, Frame, load, percent
+from pipeline.report.base_page import Frame, load, percent
 from pipeline.report.base_page import render as render_frame
 from pipeline.report.figures import curves
-from pipeline.report.figures.tables import Column, confusion, epochs, restarts, search_table, slice_table
+from pipeline.report.figures.tables import Column, Table, confusion, epochs, restarts, search_table, slice_table
 from pipeline.report.figures.teacher import comparison
 from pipeline.report.figures.wrong_answers import wrong_answers
 from pipeline.report.gate import task_gate_rows
@@ -107,7 +107,7 @@ def _answered(task: Task, examples: str, model_run: str) -> tuple[list[TaskRow],
     return rows, read_written(task, rows, predictions)
 
 
-def _evaluations(lines: curves.Log, task: Task) -> Evaluations:
+def _evaluations(lines: curves.Log, task: Task) -> Table:
     logged = {name: title for name, title in _LOGGED.items() if any(name in line for line in lines)}
     titles = ["Step", "Loss", *logged.values()]
     rows = [[f"{line['step']:,}", f"{line['loss']:.3f}", *(percent(line[name]) for name in logged)] for line in lines]
@@ -116,7 +116,7 @@ def _evaluations(lines: curves.Log, task: Task) -> Evaluations:
         f"{len(rows)} evaluation{'s' * (len(rows) != 1)}; losses in {unit}. In training an evaluation may read a part "
         "of the held-out rows; the official scores are of all of them."
     )
-    return Evaluations(caption, titles, rows)
+    return Table(caption, titles, rows)
 
 
 def _learned(summary: Mapping[str, Any], steps: int) -> str:

@@ -17,12 +17,11 @@ from serving.models.servable import Servable
 from serving.protos import ModelSpec, SignatureDef
 from serving.scheduling.admission import Admission, QueueSettings, RequestContext
 from serving.scheduling.batching_parameters import BatchingSettings
-from serving.scheduling.jobs import Job
+from serving.scheduling.jobs import Arrays, Job
 from serving.scheduling.scheduler import Scheduler
 
 log = logging.getLogger(__name__)
 
-Arrays = dict[str, np.ndarray]
 # Total budget: this many answers of the maximum size, or any number of smaller ones.
 _LARGE_ANSWERS = 8
 # Besides the answer as sent: its arrays in parts and whole, and the message that is made from them.

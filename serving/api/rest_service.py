@@ -61,8 +61,8 @@ _Work: TypeAlias = Callable[..., Response | Awaitable[Response]]
 _ToError: TypeAlias = Callable[[int, str], Response]  # from status and message
 # Reading or writing as many bytes keeps the loop for less than a millisecond.
 _SMALL_BYTES = 32 * 1024
-# Threads beyond the queue's capacity, for requests that are refused.
-_SPARE_THREADS = 16
+# Threads of a port beyond the queue's capacity: they refuse requests, and gRPC's answer status.
+SPARE_THREADS = 16
 
 
 def rest_app(inference: Inference, queue: QueueSettings, further: Sequence[Route] = ()) -> Starlette:
@@ -139,7 +139,7 @@ class _RestApi:
     @cached_property
     def _threads(self) -> anyio.CapacityLimiter:
         # Starlette's own limit is 40 threads: further requests would wait without a deadline.
-        return anyio.CapacityLimiter(self._queue.max_requests + _SPARE_THREADS)
+        return anyio.CapacityLimiter(self._queue.max_requests + SPARE_THREADS)
 
     async def predict(self, path: dict[str, Any], body: bytes, context: RequestContext) -> Response:
         request = await self._near(len(body), json_tensors.parse_request, body)

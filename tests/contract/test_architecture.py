@@ -90,7 +90,7 @@ NOT_ON_WORKERS = (
 MAX_LINES = 350
 # Names of the dataclasses that are settings, and of some that are made of them.
 SETTINGS_NAME = re.compile(r"[A-Z]\w*(Settings|Config|Limits|Columns|Phase|TaskPolicy)|Columns")
-MADE_OF_SETTINGS = {"ForgettingSettings", "PairSettings", "ModelConfig"}
+MADE_OF_SETTINGS = {"ModelConfig"}
 SOURCES = [p for folder in (*MAY_IMPORT, "tests", "scripts", "benchmarks") for p in (ROOT / folder).rglob("*.py")]
 PACKAGES = [path for path in SOURCES if path.relative_to(ROOT).parts[0] in MAY_IMPORT]
 

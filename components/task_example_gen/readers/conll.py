@@ -25,13 +25,12 @@ from collections.abc import Iterator
 from typing import BinaryIO, NamedTuple
 
 from bert_keras.tasks.rows import TaskRow
-from components.task_example_gen.readers.records import BadRow, LocatedRow, Note, ReadRows, RowError, decoded
+from components.task_example_gen.readers.records import BOM, BadRow, LocatedRow, Note, ReadRows, RowError, decoded
 
 _DOCUMENT_START = "-DOCSTART-"
 _LANGUAGE = re.compile(r"[a-z]+(?:-[a-z]+)*:")
 _TAG = re.compile(r"O|[BI]-\S+")
 _BLANKS = b" \t\r\n"
-_BOM = b"\xef\xbb\xbf"
 NOTHING = "\ufffd"
 
 
@@ -69,7 +68,7 @@ def _sentences(file: BinaryIO) -> Iterator[tuple[int, list[_Line]]]:
     document = 0
     lines: list[_Line] = []
     for number, raw in enumerate(iter(file.readline, b""), 1):
-        content = raw.removeprefix(_BOM).strip(b"\r\n") if number == 1 else raw.strip(b"\r\n")
+        content = raw.removeprefix(BOM).strip(b"\r\n") if number == 1 else raw.strip(b"\r\n")
         starts_document = content.startswith(_DOCUMENT_START.encode())
         if content.strip(_BLANKS) and not starts_document:
             lines.append(_Line(f"line {number}", _columns(content)))

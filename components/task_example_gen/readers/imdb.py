@@ -18,7 +18,6 @@ from components.task_example_gen.task_files import files_below, input_errors
 
 LABELS = ("neg", "pos")
 _BREAKS = re.compile(r"\s*(?:<br\s*/?>\s*)+", re.IGNORECASE)
-_BOM = "\ufeff"
 
 
 def read_imdb(path: str) -> ReadRows:
@@ -51,5 +50,5 @@ def _key(name: str) -> tuple[str, int, str]:
 def _parse(_: int, review: tuple[str, bytes]) -> TaskRow:
     name, content = review
     parts = name.removesuffix(".txt").split("/")
-    text = _BREAKS.sub(" ", decoded(content).removeprefix(_BOM)).strip()
+    text = _BREAKS.sub(" ", decoded(content).removeprefix("\ufeff")).strip()
     return TaskRow("/".join(parts[-3:]), {"text": text}, parts[-2])

@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 from bert_keras.errors import InputError
 from bert_keras.tasks.rows import TaskRow
 
-_BOM = b"\xef\xbb\xbf"
+BOM = b"\xef\xbb\xbf"
 # Maximum size of a CSV field, as large as a record in memory.
 _MAX_FIELD = 2**31 - 1
 
@@ -105,7 +105,7 @@ def numbered_lines(file: BinaryIO) -> Iterator[tuple[str, bytes]]:
     for number, line in enumerate(iter(file.readline, b""), 1):
         content = line.rstrip(b"\r\n")
         if number == 1:
-            content = content.removeprefix(_BOM)
+            content = content.removeprefix(BOM)
         if content:
             yield f"line {number}", content
 

@@ -13,6 +13,14 @@ MAX_LABELS = 12
 PAIRS_SHOWN = 20
 
 
+class Table(NamedTuple):
+    """A table of texts, a title for each column."""
+
+    caption: str
+    titles: list[str]
+    rows: list[list[str]]
+
+
 class Confusion(NamedTuple):
     """A confusion matrix: for each true label the numbers of rows by predicted label, and in all.
 
@@ -43,22 +51,14 @@ class Column(NamedTuple):
     number: Callable[[float], str]
 
 
-class SliceTable(NamedTuple):
-    """One row per slice: its name, its number of examples, its metrics."""
-
-    caption: str
-    titles: list[str]
-    rows: list[list[str]]
-
-
-def slice_table(summary: Mapping[str, Any], counted: str, lengths: str, columns: Mapping[str, Column]) -> SliceTable:
-    """The table of a run's slices, with their number of `counted`; `lengths` says the unit of their lengths."""
+def slice_table(summary: Mapping[str, Any], counted: str, lengths: str, columns: Mapping[str, Column]) -> Table:
+    """A row for each slice of a run: name, number of `counted`, metrics; `lengths` says the unit of their lengths."""
     titles = ["Part", counted, *(column.title for column in columns.values())]
     rows = []
     for part in summary["slices"]:
         cells = [_cell(column, part["metrics"][name], part["intervals"].get(name)) for name, column in columns.items()]
         rows.append([f"{part['by']} {part['of']}", f"{part['metrics']['example_count']:,.0f}", *cells])
-    return SliceTable(f"{lengths} In brackets the 95 % confidence interval.", titles, rows)
+    return Table(f"{lengths} In brackets the 95 % confidence interval.", titles, rows)
 
 
 def _cell(column: Column, value: float, interval: Sequence[float] | None) -> str:
@@ -67,23 +67,16 @@ def _cell(column: Column, value: float, interval: Sequence[float] | None) -> str
     return column.number(value) + ends
 
 
-class Search(NamedTuple):
-    """The best of a search, and its trainings, the best first: batch, learning rate, epochs, score."""
-
-    headline: str
-    ranking: list[tuple[str, str, str, str]]
-
-
-def search_table(search: Mapping[str, Any], form: ScoreForm) -> Search:
-    """The table of a search (`bert_keras.finetuning.search`)."""
+def search_table(search: Mapping[str, Any], form: ScoreForm) -> Table:
+    """The trainings of a search (`bert_keras.finetuning.search`), the best first, which the caption describes."""
     trainings, best = search["trainings"], search["best"]
     ranking = sorted(trainings, key=lambda t: math.inf if t["score"] is None or math.isnan(t["score"]) else -t["score"])
-    headline = (
+    caption = (
         f"{form.title} {form.number(best['score'])}, the best of {len(trainings)}: batch {best[BATCH]}, "
         f"learning rate {best[RATE]:g}, {epochs(best[EPOCHS])}."
     )
-    rows = [(str(t[BATCH]), f"{t[RATE]:g}", f"{t[EPOCHS]:g}", form.number(t["score"])) for t in ranking]
-    return Search(headline, rows)
+    rows = [[str(t[BATCH]), f"{t[RATE]:g}", f"{t[EPOCHS]:g}", form.number(t["score"])] for t in ranking]
+    return Table(caption, ["Batch", "Learning rate", "Epochs", "Score"], rows)
 
 
 def epochs(number: float) -> str:

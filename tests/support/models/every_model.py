@@ -118,6 +118,11 @@ SEVERAL = TASK_TYPES["multi_label"].objective
 TAGS = label_objective("tagging", "token_labels")
 
 
+def whole_loss(objective):
+    """The loss of a whole batch, whose totals are its own sums of weights."""
+    return lambda outputs, x: whole(objective.loss, summed(objective.example_sums(outputs, x)))
+
+
 def mlm_nsp_loss(outputs, x):
     sums = summed(mlm_nsp.example_sums(outputs, x))
     return sums["mlm_nll"] / (sums["mlm_weight"] + 1e-5) + sums["nsp_nll"] / (sums["nsp_weight"] + 1e-5)
@@ -158,44 +163,24 @@ CASES = {
     ),
     "modern, packed": Case(lambda: BertForPreTraining(MODERN), packed, mlm_nsp_loss),
     "modern electra": Case(
-        lambda: ElectraForPreTraining(ElectraConfig(MODERN, 12, 1 / 2)),
-        features,
-        lambda outputs, x: whole(electra.OBJECTIVE.loss, summed(electra.example_sums(outputs, x))),
+        lambda: ElectraForPreTraining(ElectraConfig(MODERN, 12, 1 / 2)), features, whole_loss(electra.OBJECTIVE)
     ),
     "modern, left to right": Case(
         lambda: LeftToRightLM(dataclasses.replace(MODERN, causal=True)),
         of_one_segment,
-        lambda outputs, x: whole(next_token.OBJECTIVE.loss, summed(next_token.example_sums(outputs, x))),
+        whole_loss(next_token.OBJECTIVE),
     ),
-    "electra": Case(
-        lambda: ElectraForPreTraining(ELECTRA),
-        features,
-        lambda outputs, x: whole(electra.OBJECTIVE.loss, summed(electra.example_sums(outputs, x))),
-    ),
+    "electra": Case(lambda: ElectraForPreTraining(ELECTRA), features, whole_loss(electra.OBJECTIVE)),
     "deberta-v3": Case(
         lambda: ElectraForPreTraining(ElectraConfig(DEBERTA, 16, 1.0, 1, "gdes")),
         features,
-        lambda outputs, x: whole(electra.OBJECTIVE.loss, summed(electra.example_sums(outputs, x))),
+        whole_loss(electra.OBJECTIVE),
     ),
     "electra's generator": Case(lambda: ElectraGenerator(ELECTRA), features, mlm_loss),
     "electra's discriminator": Case(lambda: ElectraDiscriminator(ELECTRA), features, discriminator_loss),
-    "spanbert": Case(
-        lambda: SpanBertForPreTraining(TINY, 3),
-        of_one_segment,
-        lambda outputs, x: whole(span_boundary.OBJECTIVE.loss, summed(span_boundary.example_sums(outputs, x))),
-    ),
-    "left to right": Case(
-        lambda: LeftToRightLM(LEFT_TO_RIGHT),
-        of_one_segment,
-        lambda outputs, x: whole(next_token.OBJECTIVE.loss, summed(next_token.example_sums(outputs, x))),
-    ),
-    "bilm": Case(
-        lambda: BiLM(BILM),
-        of_one_segment,
-        lambda outputs, x: whole(
-            next_token.BIDIRECTIONAL_OBJECTIVE.loss, summed(next_token.bidirectional_sums(outputs, x))
-        ),
-    ),
+    "spanbert": Case(lambda: SpanBertForPreTraining(TINY, 3), of_one_segment, whole_loss(span_boundary.OBJECTIVE)),
+    "left to right": Case(lambda: LeftToRightLM(LEFT_TO_RIGHT), of_one_segment, whole_loss(next_token.OBJECTIVE)),
+    "bilm": Case(lambda: BiLM(BILM), of_one_segment, whole_loss(next_token.BIDIRECTIONAL_OBJECTIVE)),
     "classification": Case(
         lambda: heads.BertForSequenceClassification(TINY, LABELS),
         features,

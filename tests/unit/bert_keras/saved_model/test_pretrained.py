@@ -8,13 +8,13 @@ import tensorflow as tf
 
 from bert_keras.data.example_format import ExampleLayout
 from bert_keras.data.tfrecord_batches import eval_batches, shard_files
-from bert_keras.data.truncation import truncate_pair
 from bert_keras.models.config import BertConfig
 from bert_keras.models.pretraining_heads import BertForPreTraining
 from bert_keras.objectives import mlm_nsp
 from bert_keras.objectives.mlm_nsp import OBJECTIVE, example_sums
 from bert_keras.saved_model.pretrained import ServedBert, export_saved_model
 from bert_keras.saved_model.settings import EmbeddingSettings, ExportSettings
+from bert_keras.tasks.sequences import truncate_pair
 from bert_keras.tokenizers.wordpiece import BertTokenizer
 from tests.support.models.model_folders import read_any
 from tests.support.models.rounding import assert_equal_but_for_rounding, depth_of

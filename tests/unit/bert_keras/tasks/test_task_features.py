@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from bert_keras.data.truncation import head_room, truncate_pair
 from bert_keras.errors import InputError
 from bert_keras.tasks.objectives import list_objective
 from bert_keras.tasks.rows import TaskRow
+from bert_keras.tasks.sequences import head_room, truncate_pair
 from bert_keras.tasks.settings import TaskSettings
 from bert_keras.tasks.table import Task, task_of
 from bert_keras.tasks.task_types import task_type_of

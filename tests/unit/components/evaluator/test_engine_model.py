@@ -21,7 +21,7 @@ from bert_keras.tasks.task_types import task_type_of
 from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
 from components.evaluator.engine_model import EngineModel
 from components.evaluator.results import evaluated, gate_failures
-from components.evaluator.settings import TaskSliceSettings
+from components.evaluator.settings import SliceSettings
 from pipeline.dags.eval_gate import task_eval_config
 from pipeline.recipes.finetuning import TaskGate
 from tests.support.pipeline.judged_models import examples_of, judged, saved
@@ -132,7 +132,7 @@ def test_the_gate_judges_what_the_engine_answers(trained, quantize, is_blessed, 
         for at, (text, gold) in enumerate(zip(TEXTS, golds, strict=True))
     )
     examples = examples_of({"eval": (bytes_example(row.to_features()) for row in rows)}, tmp_path / "examples")
-    config = task_eval_config(TASK, TaskGate(min_score=0.95), TaskSliceSettings(lengths=()))
+    config = task_eval_config(TASK, TaskGate(min_score=0.95), SliceSettings(lengths=()))
     blessed, evaluation = judged(tmp_path, config, examples, judged_model)
     assert blessed == is_blessed
     accuracy = evaluated(evaluation)["accuracy"]

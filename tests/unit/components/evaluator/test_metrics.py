@@ -12,7 +12,7 @@ from bert_keras.models.config import BertConfig
 from components.evaluator.chance import ratio_of_groups
 from components.evaluator.metrics import MlmAccuracy, MlmPerplexity, NspAccuracy
 from components.evaluator.results import CHANCE, HIGH, LOW, OVER_CHANCE, slice_name
-from components.evaluator.settings import SliceSettings, TaskSliceSettings, length_group
+from components.evaluator.settings import SliceSettings, length_group
 from components.evaluator.slices import AddLength
 
 # Two batches, with two examples and with one: 8 predictions, 5 right, 8 ln 2 + 8 ln 5 nats; 3 pairs, 2 right.
@@ -198,7 +198,7 @@ def test_every_length_is_in_one_slice():
 @pytest.mark.parametrize("lengths", [(4, 2), (2, 2), (0, 2), (-1,)])
 def test_lengths_must_increase(lengths):
     with pytest.raises(ValueError, match=r"slices\.lengths is .*above the one before"):
-        TaskSliceSettings(lengths)
+        SliceSettings(lengths)
 
 
 def test_slice_names():

@@ -15,7 +15,7 @@ from bert_keras.models.config import BertConfig
 from bert_keras.models.electra import ElectraConfig, ElectraDiscriminator, ElectraGenerator
 from bert_keras.models.pretraining_heads import BertForPreTraining
 from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
-from components.evaluator.component import PairSettings, _score_pairs
+from components.evaluator.component import Judgement, _score_pairs
 from components.evaluator.minimal_pairs import (
     FILE,
     MinimalPair,
@@ -236,7 +236,7 @@ def test_the_evaluator_withdraws_the_blessing_of_a_model_below_it(tmp_path, monk
     (tmp_path / "ModelBlessing").mkdir()
     (tmp_path / "ModelBlessing" / "BLESSED").touch()
     path = write_pairs([pair("a", "A")], str(tmp_path))
-    _score_pairs(PairSettings(path, least), {"model": [model]}, {"evaluation": [evaluation], "blessing": [blessing]})
+    _score_pairs(Judgement(path, least), {"model": [model]}, {"evaluation": [evaluation], "blessing": [blessing]})
     found = json.loads((tmp_path / "ModelEvaluation" / FILE).read_text())
     assert (found["overall"]["accuracy"], found["min_accuracy"]) == (0.5, least)
     assert [file.name for file in (tmp_path / "ModelBlessing").iterdir()] == ["BLESSED" if blessed else "NOT_BLESSED"]

@@ -16,7 +16,7 @@ from components.evaluator import task_scores
 from components.evaluator.chance import over_chance
 from components.evaluator.gate_failures import GateFailure
 from components.evaluator.results import CHANCE, evaluated, evaluated_by_slice, gate_failures, intervals
-from components.evaluator.settings import SliceSettings, TaskSliceSettings
+from components.evaluator.settings import SliceSettings
 from pipeline.dags.eval_gate import eval_config, task_eval_config
 from pipeline.recipes.finetuning import TaskGate
 from pipeline.recipes.settings import GateSettings
@@ -282,7 +282,7 @@ def refused_or_blessed(name, rows, answers, gate):
     combiner = computation.combiner
     measured = combiner.extract_output(combiner.merge_accumulators([written[:100], written[100:]]))
     config = tfma.utils.update_eval_config_with_defaults(
-        task_eval_config(task, gate, TaskSliceSettings(lengths=())), has_baseline=False, rubber_stamp=True
+        task_eval_config(task, gate, SliceSettings(lengths=())), has_baseline=False, rubber_stamp=True
     )
     (chance,) = (value for key, value in measured.items() if key.name == task.metrics[0] + CHANCE)
     return metrics_validator.validate_metrics(((), measured), config).validation_ok, chance

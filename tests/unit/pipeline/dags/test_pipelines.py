@@ -163,7 +163,7 @@ def test_a_reference_corpus_is_scored_and_not_trained_on(nodes_of):
     assert hash_slot(b"\xff" * 16, corpus["eval_fraction"]) >= SLOTS_A_SPLIT
     assert not {"CorpusGen_reference", "PretrainExampleGen_reference"} & set(nodes["Trainer"].upstream_nodes)
     forgetting = text_of(nodes["Evaluator"], "forgetting")
-    assert forgetting == {"part": "mlm", "max_forgetting": 0.1}
+    assert forgetting == {"of": "mlm", "limit": 0.1}
     assert parameter(nodes["InitialModel"], "judged").string_value == "true"
 
 
@@ -175,7 +175,7 @@ def test_a_teacher_is_an_input_of_the_training_alone(nodes_of, tiny):
     nodes = nodes_of(recipe, begins, init="/models/bert", teacher=teacher.source)
     job = PretrainJob.from_fields(text_of(nodes["Trainer"], "custom_config"))
     assert (job.teacher, job.teacher_fingerprint, job.distillation) == (teacher.source, "beef", recipe.distillation)
-    assert text_of(nodes["Evaluator"], "teacher") == {"metric": "mlm_accuracy", "min_share": 0.9}
+    assert text_of(nodes["Evaluator"], "teacher") == {"of": "mlm_accuracy", "limit": 0.9}
     assert producers(nodes["Evaluator"], "model_run") == {"Trainer"}
     assert text_of(nodes["ModelPush"], "custom_config")["teacher"] == {"name": "large/serving/7", "sha256": "beef"}
     alone = nodes_of(with_settings(tiny_cpu(), ["distillation.weight=0.8"]), MODEL, init="/models/bert")

@@ -22,7 +22,7 @@ from components.evaluator.results import (
     gate_failures,
     intervals,
 )
-from components.evaluator.settings import TaskSliceSettings
+from components.evaluator.settings import SliceSettings
 from pipeline.dags.eval_gate import task_eval_config
 from pipeline.recipes.finetuning import TaskGate
 from tests.support.pipeline.judged_models import examples_of, judged, saved
@@ -33,7 +33,7 @@ VOCABULARY = {
     "vocab.txt": "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n0\n1\n",
 }
 # Most tests are about all rows, and labels.
-SLICES = TaskSliceSettings(lengths=())
+SLICES = SliceSettings(lengths=())
 
 
 class Told(tf.Module):
@@ -152,7 +152,7 @@ def test_chance_includes_spans_of_the_contexts(judge):
 
 # "0" and "1" are one token each, "1 1 1" has three.
 PARTS = [("1", "1", "web"), ("0", "0", "web"), ("1", "0", "book"), ("1", "1 1 1")]
-LENGTHS = TaskSliceSettings(lengths=(1, 2))
+LENGTHS = SliceSettings(lengths=(1, 2))
 
 
 def test_slices_are_scored(judge):
