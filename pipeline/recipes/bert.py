@@ -44,10 +44,10 @@ def tiny_cpu() -> Recipe:
         ),
         data=DataLimits(max_masked_fraction=0.35),
         training=TrainingConfig(
-            train_batch_size=32,
+            train_batch_size=64,
             num_train_steps=1500,
             num_warmup_steps=50,
-            learning_rate=7e-3,
+            learning_rate=1e-2,
             schedule="linear",
             optimizer="muon",
             save_checkpoints_steps=150,
@@ -88,7 +88,6 @@ def ten_million_words() -> Recipe:
         ),
         training=dataclasses.replace(
             demo.training,
-            train_batch_size=64,
             budget="16 core-hours",
             learning_rate=2e-3,
             weight_decay=0.1,
@@ -205,13 +204,8 @@ def tiny(name: str, examples: dict[str, Any], masking: dict[str, Any], **changes
     """The demo's recipe as another family's, with that family's masking."""
     demo = tiny_cpu()
     masked = MaskingSettings(**{"max_predictions_per_seq": 10, **masking})
-    sections: dict[str, Any] = {
-        "examples": dataclasses.replace(demo.examples, masking=masked, **examples),
-        # The demo's own batches and rate are chosen for a masked LM with next sentences.
-        "training": dataclasses.replace(demo.training, train_batch_size=64, learning_rate=1e-2),
-        "gate": _TINY_GATE,
-    }
-    return dataclasses.replace(demo, name=name, **{**sections, **changes})
+    examples_ = dataclasses.replace(demo.examples, masking=masked, **examples)
+    return dataclasses.replace(demo, **{"name": name, "examples": examples_, "gate": _TINY_GATE, **changes})
 
 
 def published(
