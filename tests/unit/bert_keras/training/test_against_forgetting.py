@@ -91,19 +91,17 @@ def test_a_run_that_is_frozen_for_its_first_steps_resumes_exactly(examples, tmp_
     whole.run()
     for stopped in (3, 6, 9):
         run = start(tmp_path / str(stopped))
-        steps = run._train_steps
 
-        def killed(iterator, count, run=run, steps=steps, stopped=stopped):
-            if int(run.step) >= stopped:
+        def killed(step, stopped=stopped):
+            if step == stopped:
                 raise KeyboardInterrupt
-            return steps(iterator, count)
 
-        run._train_steps = killed
+        run._on_checkpoint = killed
         with pytest.raises(KeyboardInterrupt):
             run.run()
         resumed = start(tmp_path / str(stopped))
         resumed._checkpoints.restore_newest()
-        assert int(resumed.step) == stopped
+        assert resumed.steps.step == stopped
         if stopped <= 6:
             _only_new_rows_moved(resumed.model, before)
         for ours, theirs in zip(resumed.run().get_weights(), whole.model.get_weights(), strict=True):
