@@ -259,10 +259,8 @@ def written(folder, rows, spec):
         for ids in rows:
             example = tf.train.Example()
             padding = [0] * (spec.max_seq_length - len(ids))
-            for name, values in (
-                ("input_ids", ids + padding), ("input_mask", [1] * len(ids) + padding),
-                ("segment_ids", [0] * spec.max_seq_length),
-            ):  # fmt: skip
+            features = {"input_ids": ids + padding, "input_mask": [1] * len(ids) + padding}
+            for name, values in {**features, "segment_ids": [0] * spec.max_seq_length}.items():
                 example.features.feature[name].int64_list.value.extend(values)
             writer.write(example.SerializeToString())
     return str(folder)
