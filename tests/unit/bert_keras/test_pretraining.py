@@ -279,7 +279,8 @@ def test_tokens_with_the_same_neighbours_have_the_same_vector(tmp_path):
     lengths = np.linalg.norm(vectors[2:], axis=1)
     alike = vectors[2:] @ vectors[2:].T / np.outer(lengths, lengths)
     assert alike[4, 5] > 0.99 and alike[6, 7] > 0.99 and alike[4, 6] < 0.5
-    # More components do not change the first ones.
+    sizes = np.square(vectors).sum(0)
+    assert (np.diff(sizes) <= 1e-5).all() and sizes[-1] > 0.1  # the largest components come first
     np.testing.assert_allclose(neighbour_vectors(spec, folder, log_p, 40)[:, :5], vectors, atol=1e-5)
 
 
