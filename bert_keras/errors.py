@@ -24,7 +24,7 @@ class Preempted(RuntimeError):
 
 @dataclasses.dataclass(frozen=True)
 class Rule:
-    """What the value of a setting must be, as a test and in words; it stands in the `Annotated` type of its field."""
+    """A condition on the value of a setting, as a test and in words; it stands in the `Annotated` type of its field."""
 
     holds: Callable[[Any], bool]
     words: str

@@ -155,7 +155,7 @@ def _origin(init: str) -> dict[str, Any]:
 
 
 def _learned_rows(init: str) -> LearnedRows:
-    """What `training.freeze_initial` leaves to learn; InputError if that is nothing."""
+    """The rows that `training.freeze_initial` leaves to learn; InputError if there are none."""
     learned: LearnedRows = []
     if init:
         learned = json.loads((epath.Path(init) / LEARNED_ROWS_FILE).read_text())

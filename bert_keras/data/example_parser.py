@@ -104,7 +104,7 @@ class ExampleParser:
         """Column and length of the entry at `at`, and where its values begin."""
 
         def inside(tag: int, start: int, end: int) -> int:
-            """Where the content of the field `tag` begins, which is all from `start` to `end`."""
+            """The position where the content of the field `tag` begins, which is all from `start` to `end`."""
             size, content = _varint(example, start + 1)
             if example[start] != tag or content + size != end:
                 raise _OtherForm

@@ -157,7 +157,7 @@ class BertConfig:
         return self.local_attention > 0 and layer % self.global_attn_every_n_layers > 0
 
     def variations(self) -> dict[str, Any]:
-        """What the original's model has not: fields after `causal` without their default, and no segments."""
+        """Fields that the original's model lacks: those after `causal` without their default, and no segments."""
         later = list(dataclasses.asdict(self).items())[_ORIGINAL_FIELDS:]
         changed = {name: value for name, value in later if value != getattr(BertConfig, name)}
         return changed if self.type_vocab_size else {**changed, "type_vocab_size": 0}

@@ -33,7 +33,7 @@ from bert_keras.objectives.settings import PretrainingSettings
 def pretraining_model(
     settings: PretrainingSettings, objective: str, config: BertConfig, seed: int
 ) -> tuple[Callable[[], keras.Model], Objective]:
-    """What makes the model, built, and what it learns.
+    """The function that makes the model, built, and the objective that it learns.
 
     Args:
         objective: of the examples (`bert_keras.data.example_format.ExampleLayout`).

@@ -1,4 +1,4 @@
-"""What counts of tokens and of their neighbours tell: baselines that a model must beat, and vectors to begin with.
+"""Counts of tokens and of their neighbours: baselines that a model must beat, and vectors to begin with.
 
 Legend: B examples, P predictions, T positions, V vocabulary, C contexts.
 """

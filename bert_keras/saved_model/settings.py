@@ -39,7 +39,7 @@ _TEXT_LENGTH = Rule(lambda length: length == 0 or length >= 3, "0, or 3 and more
 
 @dataclasses.dataclass(frozen=True)
 class EmbeddingSettings:
-    """How a text's token vectors become one vector, in the signature `embed`.
+    """Settings of the vector of a text, made of its tokens' vectors, in the signature `embed`.
 
     Attributes:
         pooling: `mean` of the vectors of all tokens ([CLS] and [SEP] among them), `cls`: the vector of [CLS]; with

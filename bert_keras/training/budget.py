@@ -37,7 +37,7 @@ _SHARE, _MOST_SECONDS, _MOST_SHARE = 0.05, 120.0, 0.5
 
 
 class Costs(NamedTuple):
-    """What a run costs: `start` before its first phase, its phases, each checkpoint."""
+    """The costs of a run: `start` before its first phase, its phases, each checkpoint."""
 
     start: float
     phases: Sequence[PhaseCost]

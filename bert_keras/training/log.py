@@ -1,4 +1,4 @@
-"""What a training run says: a JSON-lines file, TensorBoard's event files, and its progress.
+"""The records of a training run: a JSON-lines file, TensorBoard's event files, and its progress.
 
 Event files are TFRecords of `Event` messages (tensorboard/compat/proto/event.proto), the first of which is a version.
 Progress is a bar on a terminal, otherwise a line every 20 seconds.

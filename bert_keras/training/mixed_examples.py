@@ -81,7 +81,7 @@ class SourceFigures(NamedTuple):
 
 
 def source_figures(phases: Sequence[Phase], examples: ExampleSet) -> list[SourceFigures]:
-    """What `phases` read of each source of `examples`."""
+    """The part of each source of `examples` that `phases` read."""
     read = max((phase.examples_read(phase.end_step) for phase in phases if phase.examples is examples), default=0)
     weights = [source.weight for source in examples.sources]
     return [

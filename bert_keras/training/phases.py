@@ -130,7 +130,7 @@ class Phase:
 
 
 class PhaseCost(NamedTuple):
-    """What a phase costs in the budget's unit: `start` is compilation and the like, then each step and evaluation."""
+    """The cost of a phase in the budget's unit: `start` is compilation and the like, then each step and evaluation."""
 
     batch_size: int
     max_seq_length: int

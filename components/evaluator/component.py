@@ -21,7 +21,7 @@ REFERENCE_EXAMPLES = 1000
 
 @dataclasses.dataclass(frozen=True)
 class Judgement:
-    """What the gate judges besides TFMA's metrics, and the recipe's limit for it; None: it is only reported.
+    """A figure that the gate judges besides TFMA's metrics, and the recipe's limit for it; None: it is only reported.
 
     `of`: for `forgetting` the key of the objective's first part (`bert_keras.objectives.table.Part`); for `pairs` their
     file (`components.evaluator.minimal_pairs.write_pairs`); for `teacher` the score in which a model has a share of its
