@@ -2,9 +2,8 @@
 
 import hashlib
 import json
-from pathlib import Path
-
 import tomllib
+from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 

@@ -50,8 +50,10 @@ MESSAGE
 find_python
 lock=requirements/py$minor${1:+-$1}.txt
 stamp=.venv/.made-from
-wanted="$(cat "$lock" pyproject.toml scripts/setup.sh | sha256sum | cut -d' ' -f1) $minor"
-if [ "$(cat "$stamp" 2>/dev/null)" = "$wanted" ]; then exit 0; fi
+wanted="$(cat "$lock" scripts/setup.sh | sha256sum | cut -d' ' -f1) $minor"
+package=$(sha256sum pyproject.toml | cut -d' ' -f1)
+made=$(cat "$stamp" 2>/dev/null || true)
+if [ "$made" = "$wanted $package" ]; then exit 0; fi
 
 echo "bert-tfx: setting up .venv with $python from $lock (once; about a minute)"
 if [ "$(.uv/bin/uv --version 2>/dev/null | cut -d' ' -f2)" != "$UV_VERSION" ]; then
@@ -63,8 +65,11 @@ fi
 # UV_LINK_MODE: a cache on another file system is copied from, without a warning for each file.
 export UV_PYTHON_DOWNLOADS=never UV_LINK_MODE="${UV_LINK_MODE:-copy}" VIRTUAL_ENV="$PWD/.venv"
 rm -f "$stamp"
-.uv/bin/uv venv --quiet --clear --python "$(command -v "$python")" .venv
-.uv/bin/uv pip sync --quiet --require-hashes "$lock"
+# Of another pyproject.toml with the same lock only the package's own metadata is installed again.
+if [ "${made% *}" != "$wanted" ]; then
+    .uv/bin/uv venv --quiet --clear --python "$(command -v "$python")" .venv
+    .uv/bin/uv pip sync --quiet --require-hashes "$lock"
+    if [ "${1:-}" = serve ]; then scripts/tensorflow_messages.sh "requirements/py$minor.txt" .venv; fi
+fi
 .uv/bin/uv pip install --quiet --no-deps --no-build-isolation --editable .
-if [ "${1:-}" = serve ]; then scripts/tensorflow_messages.sh "requirements/py$minor.txt" .venv; fi
-echo "$wanted" > "$stamp"
+echo "$wanted $package" > "$stamp"

@@ -9,11 +9,10 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent import futures
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import grpc
 import uvicorn
-from typing_extensions import Self
 
 from serving.api.grpc_service import add_services
 from serving.api.inference import Inference

@@ -5,11 +5,13 @@
     .venv/bin/python -m benchmarks.speedrun.speedrun run EXAMPLES OUT --name adamw --target 3.83 --seeds 1 2 3 4 5 \\
         --set training.optimizer=adamw --set training.learning_rate=4e-3
     .venv/bin/python -m benchmarks.speedrun.speedrun table OUT --reference demo --target 3.83
+    benchmarks/speedrun/h100.sh EXAMPLES OUT
 
 EXAMPLES is the demo's artifact of PretrainExampleGen (runs/demo/artifacts/PretrainExampleGen/examples/N). `run` trains
 `tiny_cpu`, or another recipe, on one core for each seed and writes OUT/NAME-SEED.json; two at a time on two cores.
 The loss is that of the first 512 held-out rows (`training.eval_batches`). Core-seconds are those of the process:
-imports, tracing and compiling count, the held-out evaluations do not.
+imports, tracing and compiling count, the held-out evaluations do not. With `--elapsed`, for a GPU, they are seconds
+since the process began, and one seed trains at a time, on all cores.
 """
 
 from __future__ import annotations
@@ -28,9 +30,11 @@ import sys
 import tempfile
 import time
 
+import psutil
+
 
 def train(args: argparse.Namespace) -> None:
-    """Train one seed on this process's cores, and write the curve: step, core-seconds, held-out masked-LM loss."""
+    """Train one seed on this process's cores, and write the curve: step, seconds, held-out masked-LM loss."""
     from bert_keras import pretraining
     from bert_keras.jobs import PretrainJob
     from bert_keras.training.loop import TrainingLoop
@@ -42,6 +46,8 @@ def train(args: argparse.Namespace) -> None:
     steps = recipe.training.num_train_steps
     config = dataclasses.replace(recipe.training, eval_every_steps=args.every, save_checkpoints_steps=steps)
     curve: list[tuple[int, float, float]] = []
+    began = psutil.Process().create_time()
+    seconds = (lambda: time.time() - began) if args.elapsed else time.process_time
 
     class Finished(Exception):
         """The target or the last step is reached; nothing is exported."""
@@ -52,10 +58,10 @@ def train(args: argparse.Namespace) -> None:
         evaluating = 0.0
 
         def evaluate(self, phase):
-            started = time.process_time()
+            started = seconds()
             loss = super().evaluate(phase)["mlm_loss"]
             curve.append((self.steps.step, started - self.evaluating, loss))
-            self.evaluating += time.process_time() - started
+            self.evaluating += seconds() - started
             print(f"{args.name}-{seed}", *(f"{value:.3f}" for value in curve[-1]), flush=True)
             if loss <= args.target or curve[-1][0] == steps:
                 raise Finished
@@ -79,21 +85,22 @@ def train(args: argparse.Namespace) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Train every seed in a process of its own, one a core."""
+    """Train every seed in a process of its own, one a core; one at a time with `--elapsed`."""
     os.makedirs(args.output, exist_ok=True)
     waiting = [seed for seed in args.seeds if not os.path.exists(f"{args.output}/{args.name}-{seed}.json")]
-    cores = args.cores or sorted(os.sched_getaffinity(0))
-    running: dict[int, subprocess.Popen] = {}
+    allowed = sorted(args.cores or os.sched_getaffinity(0))
+    places = [tuple(allowed)] if args.elapsed else [(core,) for core in allowed]
+    running: dict[tuple[int, ...], subprocess.Popen] = {}
     while waiting or running:
-        free = [core for core in cores if core not in running]
-        for core in free[: len(waiting)]:
+        free = [cores for cores in places if cores not in running]
+        for cores in free[: len(waiting)]:
             words = [*sys.argv[1:], "--seeds", str(waiting.pop(0)), "--here"]
             command = [sys.executable, "-m", "benchmarks.speedrun.speedrun", *words]
-            running[core] = subprocess.Popen(command, preexec_fn=lambda core=core: os.sched_setaffinity(0, {core}))
+            running[cores] = subprocess.Popen(command, preexec_fn=lambda cores=cores: os.sched_setaffinity(0, cores))
         time.sleep(1)
-        for core, process in list(running.items()):
+        for cores, process in list(running.items()):
             if process.poll() is not None:
-                del running[core]
+                del running[cores]
                 if process.returncode:
                     sys.exit(f"{args.name}: a seed failed")
 
@@ -138,6 +145,7 @@ def main() -> None:
     runs.add_argument("--seeds", type=int, nargs="+", default=[1])
     runs.add_argument("--cores", type=int, nargs="+", default=[])
     runs.add_argument("--every", type=int, default=100, help="steps between two evaluations")
+    runs.add_argument("--elapsed", action="store_true", help="for a GPU: elapsed seconds, one seed at a time")
     runs.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
     tables = commands.add_parser("table")
     tables.set_defaults(command=table)

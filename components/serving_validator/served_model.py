@@ -9,6 +9,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
+from typing import Self
 
 import grpc
 import psutil
@@ -19,7 +20,6 @@ from tensorflow_serving.apis import (
     prediction_service_pb2_grpc,
 )
 from tfx.utils import io_utils
-from typing_extensions import Self
 
 from bert_keras.errors import StageError
 from components.processes import bound_command

@@ -91,7 +91,7 @@ def dag_of(plan: AirflowPlan, **options: Any) -> DAG:
     defaults: dict[str, Any] = {
         "description": f"bert-tfx: {plan.recipe}",
         "schedule": [Asset(plan.schedule)] if plan.follows_asset else plan.schedule,
-        "start_date": datetime.datetime(2024, 1, 1, tzinfo=datetime.timezone.utc),
+        "start_date": datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC),
         "catchup": False,
         "max_active_runs": 1,  # a run directory allows one run at a time
         "params": {

@@ -107,7 +107,7 @@ class AccessLog:
     def __call__(self, record: RequestRecord) -> None:
         if self._logger.disabled:
             return
-        now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="milliseconds")
+        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
         names = ("entrypoint", "method", "model", "version", "signature", "rows")
         line: dict[str, Any] = {"time": now.replace("+00:00", "Z"), **{name: getattr(record, name) for name in names}}
         line |= {"milliseconds": round(1000 * record.seconds, 3), "code": record.code.name}

@@ -100,3 +100,17 @@ def test_the_right_pair_gets_its_lock(checkout, tmp_path, version, glibc, argume
     (checkout / "uv.log").unlink()
     assert set_up(checkout, tmp_path / "python", *arguments).stdout == ""
     assert not (checkout / "uv.log").exists()
+
+
+@pytest.mark.parametrize(("changed", "cleared"), [("pyproject.toml", False), ("requirements/py313.txt", True)])
+def test_only_another_lock_clears_the_environment(checkout, tmp_path, changed, cleared):
+    python = fake_python(tmp_path / "python", (3, 13, 5), "2.41")
+    assert set_up(checkout, python).returncode == 0
+    (checkout / "uv.log").unlink()
+    with (checkout / changed).open("a") as file:
+        file.write("# changed\n")
+    assert set_up(checkout, python).returncode == 0
+    log = (checkout / "uv.log").read_text()
+    assert ("venv --quiet --clear" in log, "pip sync" in log) == (cleared, cleared)
+    assert "pip install --quiet --no-deps --no-build-isolation --editable ." in log
+    assert set_up(checkout, python).stdout == ""

@@ -2,9 +2,8 @@
 
 import subprocess
 import sys
-from pathlib import Path
-
 import tomllib
+from pathlib import Path
 
 import bert_keras
 

@@ -60,7 +60,7 @@ class ObjectStore:
             time.sleep(self.seconds)
 
     def put(self, bucket, name, content, updated=None):
-        updated = updated or datetime.datetime.now(datetime.timezone.utc)
+        updated = updated or datetime.datetime.now(datetime.UTC)
         self.objects[bucket, name] = Stored(
             bytes(content), updated.replace(microsecond=0) if self.scheme == "s3" else updated
         )

@@ -34,27 +34,35 @@ def test_the_table_has_spread_ratio_and_the_seeds_that_reached_the_target(tmp_pa
     ]
 
 
-@pytest.mark.parametrize("seeds", [[1], [1, 2, 3]])
-def test_each_seed_runs_once_also_if_there_are_fewer_seeds_than_cores(tmp_path, monkeypatch, seeds):
-    started = []
+@pytest.mark.parametrize(
+    ("seeds", "elapsed", "cores"),
+    [([1], False, [(0,)]), ([1, 2, 3], False, [(0,), (1,), (0,)]), ([1, 2], True, [(0, 1), (0, 1)])],
+)
+def test_each_seed_runs_once_on_a_core_or_with_elapsed_alone_on_all(tmp_path, monkeypatch, seeds, elapsed, cores):
+    started, given = [], []
 
     def start(command, preexec_fn):
         started.append(int(command[command.index("--seeds", -3) + 1]))
+        preexec_fn()
         return types.SimpleNamespace(poll=lambda: 0, returncode=0)
 
     monkeypatch.setattr(speedrun.subprocess, "Popen", start)
+    monkeypatch.setattr(speedrun.os, "sched_setaffinity", lambda pid, cores: given.append(cores))
     monkeypatch.setattr(speedrun.time, "sleep", lambda seconds: None)
-    run(argparse.Namespace(output=str(tmp_path), name="demo", seeds=seeds, cores=[0, 1]))
-    assert started == seeds
+    run(argparse.Namespace(output=str(tmp_path), name="demo", seeds=seeds, cores=[0, 1], elapsed=elapsed))
+    assert started == seeds and given == cores
 
 
-def test_a_seed_trains_until_the_target_and_writes_its_curve(examples, tmp_path, monkeypatch):  # noqa: F811
+@pytest.mark.parametrize("elapsed", [False, True])
+def test_a_seed_trains_until_the_target_and_writes_its_curve(examples, tmp_path, monkeypatch, elapsed):  # noqa: F811
+    monkeypatch.setattr(speedrun.time, "process_time", lambda: 5.0)
     monkeypatch.setattr(pretraining, "TrainingLoop", pretraining.TrainingLoop)  # `train` replaces it
     settings = [f"model.vocab_size={len(VOCABULARY)}", "model.num_hidden_layers=1", "training.num_train_steps=8"]
     settings += ["training.num_warmup_steps=1", "training.train_batch_size=8", "training.jit_compile=False"]
-    fields = {"name": "tiny", "recipe": "tiny_cpu", "settings": settings, "seeds": [7], "every": 2}
+    fields = {"name": "tiny", "recipe": "tiny_cpu", "settings": settings, "seeds": [7], "every": 2, "elapsed": elapsed}
     train(argparse.Namespace(examples=examples.dir, output=str(tmp_path), target=100.0, **fields))
     written = json.loads((tmp_path / "tiny-7.json").read_text())
     assert written["seed"] == 7 and written["settings"] == settings
     ((step, seconds, loss),) = written["curve"]
-    assert step == 2 and seconds > 0 and 0 < loss < 100
+    assert step == 2 and 0 < loss < 100
+    assert (seconds == 5.0) is not elapsed and seconds > 0
