@@ -66,7 +66,7 @@ def machine(given: Given) -> Answer:
 
 @functools.cache
 def dump_folder() -> Path:
-    """Where XLA writes the programs of this process, which tell whether attention is one kernel."""
+    """Return the folder where XLA writes this process' programs; they tell whether attention is one kernel."""
     folder = tempfile.mkdtemp()
     atexit.register(shutil.rmtree, folder)
     # Read when the devices are opened.

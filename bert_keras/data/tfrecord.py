@@ -51,7 +51,7 @@ def read_records(file: BinaryIO) -> Iterator[bytes]:
 
 
 def is_tfrecord(head: bytes) -> bool:
-    """Whether `head` is the beginning of a TFRecord file, judged by the checksum of the first length."""
+    """Return whether `head` is the beginning of a TFRecord file, judged by the checksum of the first length."""
     header = head[: _HEADER.size]
     return len(header) == _HEADER.size and checksum(header[:8]) == _HEADER.unpack(header)[1]
 

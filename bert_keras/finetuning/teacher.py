@@ -129,7 +129,7 @@ class Teacher:
 
 
 def costs(models: Mapping[str, TrainedTask], rows: Sequence[TaskRow]) -> dict[str, dict[str, float]]:
-    """Of each model the CPU time of a row, in `cpu_ms`, and the size of its float32 weights in `megabytes`.
+    """Return of each model the CPU time of a row (`cpu_ms`) and the size of its float32 weights (`megabytes`).
 
     The time is that of the encoder and its head in batches of 16, after a first call; the models take turns.
     """

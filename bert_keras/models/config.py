@@ -153,7 +153,7 @@ class BertConfig:
         return {"none": 0, "bias": 1, "disentangled": 2}[self.relative_attention] * self.relative_buckets
 
     def is_local(self, layer: int) -> bool:
-        """Whether a layer, counted from 0, attends to a window only."""
+        """Return whether a layer, counted from 0, attends to a window only."""
         return self.local_attention > 0 and layer % self.global_attn_every_n_layers > 0
 
     def variations(self) -> dict[str, Any]:

@@ -110,7 +110,7 @@ class _TaskModel(ConfiguredModel):
 
     @property
     def has_bilstm(self) -> bool:
-        """Whether a BiLSTM is on the encoder."""
+        """Return whether a BiLSTM is on the encoder."""
         return self.bilstm is not None
 
 

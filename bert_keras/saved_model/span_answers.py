@@ -22,7 +22,7 @@ SLICE_WINDOWS = 16
 
 
 class _Windows(NamedTuple):
-    """As `bert_keras.tasks.span.features.SpanWindows`, with the places of the texts; int64 [N] each."""
+    """Like `bert_keras.tasks.span.features.SpanWindows`, with the places of the texts; int64 [N] each."""
 
     row: tf.Tensor
     number: tf.Tensor  # number of the window in the row

@@ -43,7 +43,7 @@ class Task:
 
     @property
     def reads_pooler(self) -> bool:
-        """Whether the head reads, and so trains, the pooler."""
+        """Return whether the head reads, and so trains, the pooler."""
         return self.answer_kind in ("classification", "multi_label", "regression", "multiple_choice")
 
     @property
@@ -53,7 +53,7 @@ class Task:
 
     @property
     def contrastive(self) -> bool:
-        """Whether it trains vectors of texts, from positive pairs or single texts, without labels."""
+        """Return whether it trains vectors of texts, from positive pairs or single texts, without labels."""
         return self.kind in ("similarity", "retrieval")
 
 

@@ -140,7 +140,7 @@ class ByteBpeTokenizer(Tokenizer):
 
     @property
     def token_texts(self) -> Sequence[str]:
-        """As of `Tokenizer`; U+FFFD for part of a character."""
+        """See `Tokenizer`; part of a character gives U+FFFD."""
         return [text_of(token) for token in self.vocabulary]
 
     def _ids_of(self, texts: list[str]) -> Iterable[Sequence[int]]:

@@ -77,7 +77,7 @@ class GraphByteBpe(tf.Module):
             return self._tokenize(tf.strings.unicode_decode(texts, "UTF-8", errors="ignore"))[0]
 
     def with_masks(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """As `__call__`, but the mask is one token, which takes the white space before it, as in `transformers`."""
+        """Like `__call__`, but the mask is one token, which takes the white space before it, as in `transformers`."""
         with tf.device("CPU:0"):
             parts = tf.strings.split(texts, self._mask)
             is_last = (

@@ -29,7 +29,7 @@ class GraphSentencePiece(tf.Module):
             return self._op.tokenize(_valid(texts))
 
     def with_masks(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """As `__call__`, but the mask is one token; the texts around it are read as texts of their own."""
+        """Like `__call__`, but the mask is one token; the texts around it are read as texts of their own."""
         with tf.device("CPU:0"):
             parts = tf.strings.split(texts, self._mask)
             ids = self(parts.values)

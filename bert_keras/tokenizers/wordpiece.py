@@ -134,7 +134,7 @@ class BertTokenizer(Tokenizer):
         return np.array([token.startswith(SUFFIX_INDICATOR) for token in self.vocabulary])
 
     def encode(self, texts: Iterable[str]) -> tuple[np.ndarray, np.ndarray]:
-        """As of `Tokenizer`; TypeError if one of `texts` is not a str, too."""
+        """See `Tokenizer`; raises TypeError if one of `texts` is not a str."""
         ids, splits = [], [np.zeros(1, np.int64)]
         for chunk in chunks_of(texts):
             words, word_splits = split_chunk(chunk, self._table)

@@ -42,7 +42,7 @@ def layer_multiplier(path: str, layer_decay: float, num_layers: int) -> float:
 
 
 def is_frozen(path: str, freeze_layers: int) -> bool:
-    """Whether the variable at `path` is in the embeddings or the lowest `freeze_layers` layers; 0: nothing is."""
+    """Return whether variable `path` is in the embeddings or the lowest `freeze_layers` layers; 0 freezes none."""
     match = _ENCODER_LAYER.search(path)
     return freeze_layers > 0 and bool(_EMBEDDINGS.search(path) or (match and int(match[1]) < freeze_layers))
 
@@ -121,7 +121,7 @@ class DecoupledAdam(keras.optimizers.Optimizer):
         self.assign_sub(variable, rate * update)
 
     def has_velocity(self, variable) -> bool:
-        """Whether a variable has a `v`."""
+        """Return whether a variable has a `v`."""
         return True
 
     def update_of(self, gradient, m, v):

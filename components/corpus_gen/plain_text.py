@@ -151,7 +151,7 @@ def read_lines(file: BinaryIO, limit: int, counts: Counter[str], start: int, end
 
 
 def _at_line_start(file: BinaryIO, start: int) -> bool:
-    """Whether a line begins at byte `start`; leaves the file at this position."""
+    """Return whether a line begins at byte `start`; leaves the file at this position."""
     file.seek(start - 1)
     before, after = file.read(1), file.read(1)
     file.seek(start)

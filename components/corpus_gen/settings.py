@@ -106,7 +106,7 @@ class QualitySettings:
 
     @property
     def on(self) -> bool:
-        """Whether any rule applies."""
+        """Return whether any rule applies."""
         return self.gopher_repetition or self.gopher or self.c4 or self.fineweb
 
     def __post_init__(self) -> None:

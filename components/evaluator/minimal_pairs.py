@@ -147,7 +147,7 @@ def figures(pairs: Sequence[MinimalPair], scores: Sequence[tuple[float, float]])
 
 
 def missed(written: Mapping[str, Any]) -> bool:
-    """Whether the accuracy is below the threshold in the figures that the Evaluator wrote."""
+    """Return whether the accuracy is below the threshold in the figures that the Evaluator wrote."""
     minimum = written["min_accuracy"]
     return minimum is not None and written["overall"]["accuracy"] < minimum
 

@@ -88,7 +88,7 @@ def gate_failures(evaluation: str) -> list[GateFailure]:
 
 
 def below_teacher(figures: Mapping[str, Any]) -> bool:
-    """Whether the model of `teacher.json` has a smaller share of the teacher's score than it must have."""
+    """Return whether the model of `teacher.json` has a smaller share of the teacher's score than it must have."""
     share = figures["min_share"]
     return share is not None and not (figures["model"] or 0.0) >= share * figures["scores"][figures["metric"]]
 

@@ -66,6 +66,6 @@ def of_reference(reference: dict[str, Any]) -> float | None:
 
 
 def forgot(reference: dict[str, Any]) -> bool:
-    """Whether the rise is above `gate.max_forgetting`; a figure that is not finite is."""
+    """Return whether the rise is above `gate.max_forgetting`; a figure that is not finite is."""
     rise, allowed = of_reference(reference), reference["max_forgetting"]
     return allowed is not None and rise is not None and not rise <= allowed

@@ -110,7 +110,7 @@ class ExampleSettings:
         return ExampleLayout(self.objective, self.max_seq_length, predictions, sequences, self.masking.when)
 
     def masks(self, split: str) -> bool:
-        """Whether the examples of a split are stored with masks."""
+        """Return whether the examples of a split are stored with masks."""
         return self.objective != "left_to_right" and (self.masking.when == "static" or split == EVAL)
 
     def passes(self, split: str) -> int:

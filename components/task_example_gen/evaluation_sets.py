@@ -128,7 +128,7 @@ def _refused(record: Any) -> list[str] | None:
 
 
 def _has_reviews(path: str) -> bool:
-    """Whether `path` is a folder with reviews."""
+    """Return whether `path` is a folder with reviews."""
     return is_folder(path) and next(iter(read_imdb(path)), None) is not None
 
 

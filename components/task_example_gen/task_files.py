@@ -36,7 +36,7 @@ def input_errors(path: str) -> Iterator[None]:
 
 
 def is_folder(path: str) -> bool:
-    """Whether `path` is a folder; in object stores, whether there are files below it."""
+    """Return whether `path` is a folder; in object stores, whether there are files below it."""
     return bool(files_below(path)) if "://" in path else os.path.isdir(path)
 
 

@@ -89,7 +89,7 @@ def verdict(summary: Mapping[str, Any]) -> Verdict:
 
 
 def passed_value(name: str, failed: set[Threshold]) -> bool:
-    """Whether the metric reached both its bound and the floor of chance."""
+    """Return whether the metric reached both its bound and the floor of chance."""
     return not failed & {(name, None, VALUE), (name, None, CHANCE)}
 
 

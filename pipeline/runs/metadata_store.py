@@ -111,7 +111,7 @@ def _sqlite_file(uri: str) -> str | None:
 
 
 def _has_executions(path: str) -> bool:
-    """Whether any stage has started; raises sqlite3.DatabaseError if the file is damaged."""
+    """Return whether any stage has started; raises sqlite3.DatabaseError if the file is damaged."""
     with contextlib.closing(sqlite3.connect(f"file:{quote(path)}?mode=rw", uri=True)) as store:
         (result,) = store.execute("PRAGMA quick_check(1)").fetchone()
         if result != "ok":

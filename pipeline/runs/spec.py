@@ -92,7 +92,7 @@ class RunSpec:
 
     @property
     def reads_only_new(self) -> bool:
-        """Whether documents that the initial model has read are left out: for `--init latest` without reread."""
+        """Return whether documents that the initial model has read are left out: for `--init latest` without reread."""
         continues = bool(self.request.latest) or self.request.init == LATEST
         return continues and isinstance(self.recipe, Recipe) and not self.recipe.corpus.reread
 

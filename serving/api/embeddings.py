@@ -70,7 +70,7 @@ def parse_request(body: bytes, is_cohere: bool) -> tuple[Target, dict[str, Any]]
 
 
 def is_texts(value: Any) -> TypeGuard[list[str]]:
-    """Whether a JSON value is a list of texts, at least one."""
+    """Return whether a JSON value is a list of texts, at least one."""
     return isinstance(value, list) and bool(value) and all(isinstance(text, str) for text in value)
 
 

@@ -126,7 +126,7 @@ def _only_input(signature: SignatureDef) -> str:
 
 
 def is_b64(value: Any) -> bool:
-    """Whether a JSON value stands for bytes: `{"b64": "..."}`."""
+    """Return whether a JSON value stands for bytes: `{"b64": "..."}`."""
     return isinstance(value, dict) and value.keys() == {"b64"} and isinstance(value["b64"], str)
 
 

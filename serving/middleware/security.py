@@ -64,7 +64,7 @@ def check_security(settings: SecuritySettings, host: str) -> None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether `host` is an address of this machine only; of names, only `localhost` is."""
+    """Return whether `host` is an address of this machine only; of names, only `localhost` is."""
     try:
         return host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
@@ -111,7 +111,7 @@ class Tokens:
         )
 
     def accept(self, headers: Sequence[str]) -> bool:
-        """Whether `headers`, the values of `authorization`, are exactly one valid bearer token.
+        """Return whether `headers`, the values of `authorization`, are exactly one valid bearer token.
 
         Constant time: the digest is compared with all valid ones, so timing does not leak tokens.
         """

@@ -125,7 +125,7 @@ class ModelStore:
         return dict(sorted(self._status.copy().items()))
 
     def has_versions(self) -> bool:
-        """Whether the folder holds a version now, valid or not; False if it cannot be read."""
+        """Return whether the folder holds a version now, valid or not; False if it cannot be read."""
         try:
             return bool(self._versions())
         except OSError:

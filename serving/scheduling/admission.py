@@ -71,7 +71,7 @@ class RequestContext:
 
     @property
     def has_ended(self) -> bool:
-        """Whether nobody waits for the answer any more."""
+        """Return whether nobody waits for the answer any more."""
         return self._cancelled or (self._deadline is not None and time.monotonic() >= self._deadline)
 
     def check(self) -> None:

@@ -86,7 +86,7 @@ class Job:
 
     @property
     def is_done(self) -> bool:
-        """Whether the answer, or an error, is there."""
+        """Return whether the answer, or an error, is there."""
         return self._error is not None or sum(end - begin for begin, end, _ in self._answers) == len(self.units)
 
     @property
@@ -96,7 +96,7 @@ class Job:
 
     @property
     def is_over(self) -> bool:
-        """Whether no more rows need to be computed."""
+        """Return whether no more rows need to be computed."""
         return self.is_done or self.context.has_ended
 
     def answer(self, begin: int, end: int, outputs: Arrays) -> None:
@@ -171,7 +171,7 @@ class Call:
 
     @property
     def may_grow(self) -> bool:
-        """Whether rows of other requests may join."""
+        """Return whether rows of other requests may join."""
         return self._parts[0].job.shares and not self._is_full and self._rows < self._share
 
     def take(self, job: Job) -> None:

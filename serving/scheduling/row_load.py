@@ -60,7 +60,7 @@ class Budget(NamedTuple):
     bytes: int
 
     def holds(self, rows: int, largest: Load) -> bool:
-        """Whether so many rows fit, computed together."""
+        """Return whether so many rows fit, computed together."""
         _, tokens, masks, size = self
         padded = rows * largest.tokens <= tokens and rows * largest.masks <= masks
         return rows <= self.rows and padded and largest.bytes <= size
@@ -168,7 +168,7 @@ def example_features(name: str, row: int, serialized: bytes) -> Mapping[str, Any
 
 
 def can_share(name: str, signature: SignatureDef) -> bool:
-    """Whether the answer to rows of several requests can be split into the answers that each would get alone."""
+    """Return whether the answer to rows of several requests can be split into the answers that each would get alone."""
     if name in _WHOLE or not signature.inputs or not signature.outputs:
         return False
     inputs, outputs = ([sizes(info) for info in infos.values()] for infos in (signature.inputs, signature.outputs))
@@ -180,7 +180,7 @@ def can_share(name: str, signature: SignatureDef) -> bool:
 
 
 def can_divide(name: str, signature: SignatureDef) -> bool:
-    """Whether the rows of a request may be computed in several calls.
+    """Return whether the rows of a request may be computed in several calls.
 
     For signatures that cannot share, rows are known to be independent if all inputs and outputs have rows, and if only
     inputs determine the width of outputs (multiple choice).
@@ -206,7 +206,7 @@ def sizes(info: TensorInfo) -> list[int]:
 
 
 def is_varying(info: TensorInfo) -> bool:
-    """Whether the size of a row differs between requests."""
+    """Return whether the size of a row differs between requests."""
     return -1 in sizes(info)[1:]
 
 

@@ -57,7 +57,7 @@ class Scheduler:
         return job.result()
 
     async def run_in_loop(self, job: Job, context: RequestContext) -> Arrays:
-        """As `run`; takes no thread while the job waits."""
+        """Like `run`, but occupies no thread while the job waits."""
         with self._inside(job, context):
             await context.until(lambda: job.is_done)
         return job.result()

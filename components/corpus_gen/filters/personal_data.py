@@ -172,7 +172,7 @@ def _replace_cards(text: str, found: Counter[str]) -> str:
 
 
 def passes_luhn(digits: str) -> bool:
-    """Whether the last digit is the check digit of the others (ISO/IEC 7812-1, annex B)."""
+    """Return whether the last digit is the check digit of the others (ISO/IEC 7812-1, annex B)."""
     doubled = [sum(divmod(2 * int(digit), 10)) for digit in digits[-2::-2]]
     return (sum(map(int, digits[::-2])) + sum(doubled)) % 10 == 0
 
@@ -211,5 +211,5 @@ class _Phones:
 
 
 def _is_dialled(number: str) -> bool:
-    """Whether a number without a country's code has 9 digits or more, unlike years, and is no fraction."""
+    """Return whether a number without a country's code has 9 digits or more, unlike years, and is no fraction."""
     return len(re.findall(_DIGIT, number)) >= 9 and not _NOT_DIALLED.search(number)

@@ -216,7 +216,7 @@ def count_sentences(line: str) -> int:
 
 @functools.lru_cache(maxsize=1 << 16)
 def _kind(word: str) -> tuple[bool, bool]:
-    """Whether it is a word, not symbols alone; whether it has a letter."""
+    """Return whether it is a word, not symbols alone; whether it has a letter."""
     if word.isascii():
         return not _is_symbols(word), any(map(str.isalpha, word))
     return not _is_symbols(word), any(unicodedata2.category(character)[0] == "L" for character in word)

@@ -27,7 +27,7 @@ def read_imdb(path: str) -> ReadRows:
 
 
 def is_review(name: str) -> bool:
-    """Whether a file of this name is a labelled review."""
+    """Return whether a file of this name is a labelled review."""
     return name.endswith(".txt") and name.rpartition("/")[0].rpartition("/")[2] in LABELS
 
 

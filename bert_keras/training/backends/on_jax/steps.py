@@ -179,7 +179,7 @@ class JaxSteps:
         return jax.lax.scan(add, zeros, (jnp.arange(parts), cut))[0]
 
     def _cached(self, state, batch, cut, totals, call):
-        """As `on_tensorflow.steps`: GradCache."""
+        """GradCache, as in `on_tensorflow.steps`."""
 
         def outputs_of(trained, part):
             number, rows = part
