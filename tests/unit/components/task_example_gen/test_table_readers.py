@@ -183,11 +183,7 @@ def test_the_source_column_of_tables(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        (
-            "a.tsv",
-            "sentence\tlabel\nfine\t1\n",
-            f", line 1: has no column 'text', but 'sentence', 'label'; {NAME_IT}",
-        ),
+        ("a.tsv", "sentence\tlabel\nfine\t1\n", f", line 1: has no column 'text', but 'sentence', 'label'; {NAME_IT}"),
         ("a.csv", 'text,label\n"fine,1\n', f", line 2: is not CSV (unexpected end of data); {MEND}"),
         ("a.csv", "text,label\nfine\n", f", line 2: has 1 columns, not the header's 2; {MEND}"),
         ("a.csv", b"text,label\nfine,1\nna\xefve,1\n", f", line 3: is not UTF-8; {MEND}"),
@@ -202,7 +198,7 @@ def test_the_source_column_of_tables(tmp_path):
         ("a.jsonl", '{"text": "a", "label": 0.5}\n', f", line 1: 'label' is float, not a label's name; {MEND}"),
         ("a.jsonl", '{"text": "a\\ud800", "label": "b"}\n', f", line 1: {NOT_UTF8}; {MEND}"),
         ("a.jsonl", '{"text": "a", "label": "\\udce9"}\n', f", line 1: {NOT_UTF8}; {MEND}"),
-        ("a.tsv", "text\tlabel\nfine\t\n", f", line 2: the label is empty; {MEND}"),
+        ("a.tsv", "text\tlabel\nfine\t \n", f", line 2: the label is empty; {MEND}"),
         ("a.xls", "", " is not a table by its name, which must end in .tsv, .txt, .csv, .jsonl, .ndjson, .json"),
     ],
 )
