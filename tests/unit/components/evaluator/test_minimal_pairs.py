@@ -14,6 +14,7 @@ from bert_keras.errors import InputError
 from bert_keras.models.config import BertConfig
 from bert_keras.models.electra import ElectraConfig, ElectraDiscriminator, ElectraGenerator
 from bert_keras.models.pretraining_heads import BertForPreTraining
+from bert_keras.saved_model.saved_model_files import write_model_files
 from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
 from components.evaluator.component import Judgement, _score_pairs
 from components.evaluator.minimal_pairs import (
@@ -163,6 +164,13 @@ def written(model, directory, family="bert", tokenizer=WORDS, format_="hf"):
     return str(directory)
 
 
+def pushed(model, directory, **fields):
+    """The files of a pushed model that are read again, without the SavedModel."""
+    directory.mkdir()
+    write_model_files(str(directory), model, json.dumps(json.loads(SHAPE.to_json()) | fields), WORDS)
+    return str(directory)
+
+
 @pytest.fixture(scope="module")
 def bert():
     return BertForPreTraining(SHAPE, seed=4)
@@ -199,7 +207,7 @@ def test_an_electra_is_scored_by_its_generator(tmp_path):
 
 def test_a_model_without_what_is_needed_is_refused(bert, tmp_path):
     encoder = written(bert.backbone, tmp_path / "encoder")
-    drawn = written(bert.backbone, tmp_path / "drawn", format_="bert-tfx")  # the folder has a head, untrained
+    drawn = pushed(bert, tmp_path / "drawn", untrained_parts=["masked-LM head"])
     nameless = written(bert, tmp_path / "nameless", tokenizer=None)
     for folder, lacks in ((encoder, "masked-LM head"), (drawn, "masked-LM head"), (nameless, "vocabulary")):
         with pytest.raises(InputError, match=f"{folder}: has no {lacks}"):
@@ -207,13 +215,11 @@ def test_a_model_without_what_is_needed_is_refused(bert, tmp_path):
 
 
 def test_a_left_to_right_model_has_one_likelihood(bert, tmp_path):
-    folder = written(bert, tmp_path / "pushed", format_="bert-tfx")
-    both_sides = score_pairs(folder, [pair("a b c", "a b d")])
-    config = tmp_path / "pushed" / "bert_config.json"
-    config.write_text(config.read_text().replace('"causal": false', '"causal": true'))
-    assert score_pairs(folder, [pair("a b c", "a b d")]) != both_sides
-    with pytest.raises(InputError, match="pushed: always predicts next tokens, and masks nothing; leave pll-word out"):
-        score_pairs(folder, [pair()], "pll-word")
+    folders = [pushed(bert, tmp_path / str(causal), causal=causal) for causal in (False, True)]
+    both_sides, left_to_right = (score_pairs(folder, [pair("a b c", "a b d")]) for folder in folders)
+    assert left_to_right != both_sides
+    with pytest.raises(InputError, match="True: always predicts next tokens, and masks nothing; leave pll-word out"):
+        score_pairs(folders[1], [pair()], "pll-word")
 
 
 def test_a_sentence_that_cannot_be_scored_is_named(bert_folder):
