@@ -75,6 +75,7 @@ def check_written_as_the_saved_model_writes_them(model, task, rows, folder):
     answers = ServedTask(model, TOKENIZER, task, SETTINGS)._answers
     served = _evaluate(answers, answers.answer, examples)  # as the signature, untraced
     found = EngineModel(str(folder)).signatures["evaluate"](examples=examples)
+    assert found.keys() == served.keys()
     for name in ("row_id", "gold"):
         np.testing.assert_array_equal(found[name], served[name], name)
     answers, expected = ([answer.decode() for answer in of["answer"].numpy()] for of in (found, served))

@@ -77,23 +77,20 @@ def test_a_word_of_two_tokens_is_guessed_twice(examples):
 
 
 @pytest.mark.parametrize(
-    ("after", "allowed", "refused"),
+    ("before", "after", "allowed", "refused"),
     [
-        (33.0, 0.1, False),  # as gate.max_mlm_perplexity_increase: the bound itself is allowed
-        (33.1, 0.1, True),
-        (30.0, 0.0, False),
-        (29.0, -0.1, True),
-        (1e9, None, False),
-        (math.inf, 0.1, True),
-        (math.nan, 0.1, True),
+        (30.0, 33.0, 0.1, False),  # as gate.max_mlm_perplexity_increase: the bound itself is allowed
+        (30.0, 33.1, 0.1, True),
+        (30.0, 30.0, 0.0, False),
+        (30.0, 29.0, -0.1, True),
+        (30.0, 1e9, None, False),
+        (30.0, math.inf, 0.1, True),
+        (30.0, math.nan, 0.1, True),
+        (None, 30.0, 0.1, False),  # the initial model has no loss
     ],
 )
-def test_a_model_forgot_that_rises_more_than_allowed(after, allowed, refused):
-    assert word_perplexity.forgot({"initial_model": 30.0, "model": after, "max_forgetting": allowed}) == refused
-
-
-def test_without_a_score_of_the_initial_model_nothing_is_forgotten():
-    assert not word_perplexity.forgot({"initial_model": None, "model": 30.0, "max_forgetting": 0.1})
+def test_a_model_forgot_that_rises_more_than_allowed(before, after, allowed, refused):
+    assert word_perplexity.forgot({"initial_model": before, "model": after, "max_forgetting": allowed}) == refused
 
 
 def test_forgetting_is_a_failure_of_the_gate_in_words(tmp_path, monkeypatch):

@@ -75,10 +75,7 @@ def test_pairs_equal_the_originals(documents, max_num_tokens, short_seq_prob, se
 def test_after_ten_tries_the_same_document_is_still_labelled_random():
     bucket = make_bucket([[4], [4]])
     draws = iter([NEVER, *[0.0] * 10, 0.0, NEVER, *[0.6] * 9, 0.0, 0.0])
-    assert choose_pairs(bucket, example_settings(4), draws).tolist() == [
-        (0, 4, 0, 4, 1),
-        (4, 8, 0, 4, 1),
-    ]
+    assert choose_pairs(bucket, example_settings(4), draws).tolist() == [(0, 4, 0, 4, 1), (4, 8, 0, 4, 1)]
     assert next(draws, None) is None
 
 

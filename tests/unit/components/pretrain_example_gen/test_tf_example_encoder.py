@@ -53,16 +53,6 @@ def test_values_at_the_limits_of_varint_sizes(largest):
     assert encode_examples(features) == [reference(features, row) for row in range(2)]
 
 
-def test_records_equal_tensorflows(tmp_path):
-    rng = np.random.default_rng(0)
-    features = {"ids": rng.integers(0, 40_000, (300, 20)), "weights": rng.random((300, 3), np.float32)}
-    path = tmp_path / "expected.tfrecord"
-    with tf.io.TFRecordWriter(str(path)) as writer:
-        for row in range(300):
-            writer.write(reference(features, row))
-    assert encode_records(features) == path.read_bytes()
-
-
 @pytest.mark.parametrize(
     ("features", "message"),
     [

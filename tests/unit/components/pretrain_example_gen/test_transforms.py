@@ -18,12 +18,7 @@ from components.io.shards import read_documents
 from components.pretrain_example_gen import transforms
 from components.pretrain_example_gen.instances import make_examples
 from components.pretrain_example_gen.settings import ExampleSettings
-from components.pretrain_example_gen.transforms import (
-    COUNTS,
-    MakeExamplesShard,
-    examples_path,
-    make_examples_shards,
-)
+from components.pretrain_example_gen.transforms import COUNTS, MakeExamplesShard, examples_path, make_examples_shards
 from tests.support.examples.shard_files import (
     SETTINGS,
     TOKENIZER,
@@ -32,32 +27,11 @@ from tests.support.examples.shard_files import (
     make_documents,
     parse,
     read_records,
-    restore,
     write_documents,
 )
 
 SPANS = MaskingSettings(max_predictions_per_seq=5, unit="span")
 DYNAMIC = MaskingSettings(max_predictions_per_seq=5, when="dynamic")
-
-
-def test_examples_are_runs_of_the_documents(shard, documents, output_dir):
-    make(shard, output_dir)
-    examples = parse(output_dir)
-    texts = [TOKENIZER.encode(document)[0].tolist() for document in documents]
-    place = {token: (number, at) for number, text in enumerate(texts) for at, token in enumerate(text)}
-    for number, input_ids in enumerate(restore(examples)):
-        length = examples["input_mask"][number].sum()
-        is_b = examples["segment_ids"][number] == 1
-        a, b = input_ids[:length][~is_b[:length]].tolist(), input_ids[is_b].tolist()
-        assert (a[0], a[-1], b[-1]) == (TOKENIZER.cls_id, TOKENIZER.sep_id, TOKENIZER.sep_id)
-        for segment in (a[1:-1], b[:-1]):
-            document, start = place[segment[0]]
-            assert texts[document][start : start + len(segment)] == segment
-        same_document = place[a[1]][0] == place[b[0]][0]
-        assert same_document == (examples["next_sentence_labels"][number, 0] == 0)  # 1 = random, as in the original
-        if same_document:
-            assert place[b[0]][1] > place[a[-2]][1]
-        assert (input_ids[length:] == TOKENIZER.pad_id).all()
 
 
 def test_counts_are_those_of_the_shard(shard, documents, output_dir):
