@@ -75,33 +75,24 @@ def test_a_missing_module_is_an_error(project):
         code_fingerprint("components.stage.main", root=project)
 
 
+STEPS = "bert_keras.training.backends.on_tensorflow.steps"
+
+
 @pytest.mark.parametrize(
     ("stage", "reads", "does_not"),
     [
         (
             "components.trainer.pretrain",
-            {"bert_keras.pretraining", "bert_keras.training.backends.on_tensorflow.steps", "bert_keras.models.layers"},
+            {"bert_keras.pretraining", STEPS, "bert_keras.models.layers"},
             {"bert_keras.finetuning.finetune", "bert_keras.finetuning.search"},
         ),
         (
             "components.trainer.finetune",
-            {
-                "bert_keras.training.backends.on_tensorflow.steps",
-                "bert_keras.convert.weight_map",
-                "bert_keras.finetuning.search",
-            },
+            {STEPS, "bert_keras.convert.weight_map", "bert_keras.finetuning.search"},
             {"bert_keras.pretraining"},
         ),
-        (
-            "components.corpus_gen.component",
-            {"components.io.shards", "bert_keras.tokenizers.normalize"},
-            {"bert_keras.training.backends.on_tensorflow.steps"},
-        ),
-        (
-            "components.pretrain_example_gen.component",
-            {"bert_keras.data.masking"},
-            {"bert_keras.training.backends.on_tensorflow.steps"},
-        ),
+        ("components.corpus_gen.component", {"components.io.shards", "bert_keras.tokenizers.normalize"}, {STEPS}),
+        ("components.pretrain_example_gen.component", {"bert_keras.data.masking"}, {STEPS}),
         (
             "pipeline.commands.server.serve",
             {"serving.models.servable", "bert_keras.convert.onnx.answers"},
@@ -116,6 +107,12 @@ def test_what_stages_of_this_project_depend_on(stage, reads, does_not):
 
 
 ANEW, KEPT = {PRETRAINING, FINETUNING}, set()
+
+
+@pytest.fixture(scope="module")
+def fingerprints():
+    """Of the code as it is."""
+    return {training: weights_fingerprint(training) for training in ANEW}
 
 
 @pytest.mark.parametrize(
@@ -151,60 +148,28 @@ ANEW, KEPT = {PRETRAINING, FINETUNING}, set()
         ("components/trainer/pretrain.py", "", "x = 1", KEPT),
     ],
 )
-def test_which_code_trains_anew(monkeypatch, file, old, new, trains_anew):
+def test_which_code_trains_anew(monkeypatch, fingerprints, file, old, new, trains_anew):
     """A change of the code that makes weights; the other stages' code has the fingerprint of the stage."""
-    before = {training: weights_fingerprint(training) for training in (PRETRAINING, FINETUNING)}
     source = (ROOT / file).read_bytes()
-    changed = source.replace(old.encode(), new.encode(), 1) if old else source + new.encode()
-    assert changed != source
-    monkeypatch.setattr(code_version, "_code", lambda read, *more: _code(changed if read == source else read, *more))
-    assert {training for training in before if weights_fingerprint(training) != before[training]} == trains_anew
+    edited = source.replace(old.encode(), new.encode(), 1) if old else source + new.encode()
+    assert edited != source
+    monkeypatch.setattr(code_version, "_code", lambda read, *more: _code(edited if read == source else read, *more))
+    changed = {training for training, before in fingerprints.items() if weights_fingerprint(training) != before}
+    assert changed == trains_anew
 
 
 STAGES = [
-    *(f"components.{stage}.component" for stage in ("corpus_gen", "vocab_gen", "pretrain_example_gen")),
-    *(
-        f"components.{stage}.component"
-        for stage in ("task_example_gen", "example_gate", "serving_validator", "trainer")
-    ),
+    *(f"components.{stage}.component" for stage in ("corpus_gen", "vocab_gen", "pretrain_example_gen", "trainer")),
+    *(f"components.{stage}.component" for stage in ("task_example_gen", "example_gate", "serving_validator")),
     *("components.trainer.pretrain", "components.trainer.finetune"),
-    *(
-        "components.corpus_gen.transforms",
-        "components.vocab_gen.transforms",
-        "components.pretrain_example_gen.transforms",
-    ),
+    *(f"components.{stage}.transforms" for stage in ("corpus_gen", "vocab_gen", "pretrain_example_gen")),
 ]
 # Arrays, protocols, engines and formats: a release rounds otherwise at most.
 HARMLESS = {
-    *(
-        "apache_beam",
-        "etils",
-        "google",
-        "google_crc32c",
-        "grpc",
-        "h5py",
-        "jax",
-        "keras",
-        "keras_hub",
-        "ml_dtypes",
-        "nncf",
-        "numpy",
-    ),
-    *(
-        "nncf",
-        "onnx",
-        "onnxruntime",
-        "openvino",
-        "psutil",
-        "pydantic",
-        "rich",
-        "safetensors",
-        "scipy",
-        "seqeval",
-        "sklearn",
-        "tensorboard",
-    ),
-    *("tensorflow", "tensorflow_metadata", "tensorflow_serving", "tensorflow_text", "tfx", "typing_extensions", "yaml"),
+    *("apache_beam", "etils", "google", "google_crc32c", "grpc", "h5py", "jax", "keras", "keras_hub", "ml_dtypes"),
+    *("nncf", "numpy", "onnx", "onnxruntime", "openvino", "psutil", "pydantic", "rich", "safetensors", "scipy"),
+    *("seqeval", "sklearn", "tensorboard", "tensorflow", "tensorflow_metadata", "tensorflow_serving"),
+    *("tensorflow_text", "tfx", "typing_extensions", "yaml"),
 }
 
 
@@ -226,16 +191,17 @@ def test_every_library_of_a_stage_is_versioned_or_known_to_be_harmless():
     ],
 )
 def test_another_release_of_a_text_library_is_another_fingerprint(monkeypatch, stage, libraries):
-    release, before, changed = importlib.metadata.version, code_fingerprint(stage), set()
-    for name in (*VERSIONED, *HARMLESS):
+    release, before = importlib.metadata.version, code_fingerprint(stage)
+
+    def changes(*released):
+        """Whether releases of these libraries change the fingerprint."""
         code_version._release.cache_clear()
-        monkeypatch.setattr(
-            importlib.metadata, "version", lambda asked, name=name: "0.0.1" if asked == name else release(asked)
-        )
-        if code_fingerprint(stage) != before:
-            changed.add(name)
+        monkeypatch.setattr(importlib.metadata, "version", lambda name: "0.0.1" if name in released else release(name))
+        return code_fingerprint(stage) != before
+
+    assert {name for name in VERSIONED if changes(name)} == libraries
+    assert not changes(*HARMLESS)
     code_version._release.cache_clear()
-    assert changed == libraries
 
 
 def test_a_fingerprint_is_the_same_on_every_python():

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 import string
 import types
 
@@ -10,10 +11,10 @@ import pytest
 from tfx.types import standard_artifacts
 
 from bert_keras.errors import InputError
-from bert_keras.models.backbone import BertBackbone
 from bert_keras.models.config import BertConfig
 from bert_keras.models.electra import ElectraConfig, ElectraDiscriminator, ElectraGenerator
 from bert_keras.models.pretraining_heads import BertForPreTraining
+from bert_keras.saved_model.saved_model_files import write_model_files
 from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
 from components.evaluator.component import Judgement, _score_pairs
 from components.evaluator.minimal_pairs import (
@@ -131,19 +132,19 @@ def test_the_good_sentence_must_be_likelier_and_a_tie_counts_half():
 
 
 def test_paradigms_are_the_sampling_unit():
-    """Of 40 paradigms of 50 pairs, alike within a paradigm, 120 times: the interval has the mean of all, 0.6.
+    """Of 40 paradigms of 50 pairs, alike within a paradigm, 60 times: the interval has the mean of all, 0.6.
 
     An interval of independent pairs has it in half of the samples.
     """
     rng, hits = np.random.default_rng(5), np.zeros(2)
-    for _ in range(120):
+    pairs = [MinimalPair("", "", "", "p", f"u{number}") for number in range(40) for _ in range(50)]
+    for _ in range(60):
         right = rng.binomial(50, rng.uniform(0.3, 0.9, 40))
-        pairs = [MinimalPair("", "", "", "p", f"u{number}") for number in range(40) for _ in range(50)]
         scores = [(1.0 if place < count else -1.0, 0.0) for count in right for place in range(50)]
         overall = figures(pairs, scores)["overall"]
         for unit, (low, high) in enumerate((overall["interval"], wilson_interval(overall["accuracy"], 2000))):
             hits[unit] += low <= 0.6 <= high
-    assert 0.90 < hits[0] / 120 < 0.99 and hits[1] / 120 < 0.6
+    assert 0.90 < hits[0] / 60 < 0.99 and hits[1] / 60 < 0.6
     same = figures(pairs, [(1.0 if place < 30 else -1.0, 0.0) for _ in range(40) for place in range(50)])["overall"]
     assert same["interval"] == list(wilson_interval(0.6, 2000))
 
@@ -163,16 +164,31 @@ def written(model, directory, family="bert", tokenizer=WORDS, format_="hf"):
     return str(directory)
 
 
-def test_models_in_the_formats_of_convert_are_scored(tmp_path):
+def pushed(model, directory, **fields):
+    """The files of a pushed model that are read again, without the SavedModel."""
+    directory.mkdir()
+    write_model_files(str(directory), model, json.dumps(json.loads(SHAPE.to_json()) | fields), WORDS)
+    return str(directory)
+
+
+@pytest.fixture(scope="module")
+def bert():
+    return BertForPreTraining(SHAPE, seed=4)
+
+
+@pytest.fixture(scope="module")
+def bert_folder(bert, tmp_path_factory):
+    return written(bert, tmp_path_factory.mktemp("bert") / "Format-Serving")
+
+
+def test_models_in_the_formats_of_convert_are_scored(bert, bert_folder, tmp_path):
     pairs = [pair(), pair("ab c", "ab c"), pair("a b c d", "z")]
-    model = BertForPreTraining(SHAPE, seed=4)
-    folder = written(model, tmp_path / "hf")
-    scores = score_pairs(folder, pairs)
+    scores = score_pairs(bert_folder, pairs)
     assert scores[1][0] == scores[1][1] and all(score < 0 for both in scores for score in both)
     assert scores[2][0] < 2 * scores[2][1]  # four tokens, and one
-    written(model, tmp_path / "tf1", format_="tf1")
+    written(bert, tmp_path / "tf1", format_="tf1")
     assert score_pairs(str(tmp_path / "tf1"), pairs, cased=False) == scores
-    assert score_pairs(folder, pairs, "pll-word")[1] != scores[1]
+    assert score_pairs(bert_folder, pairs, "pll-word")[1] != scores[1]
 
 
 def test_an_electra_is_scored_by_its_generator(tmp_path):
@@ -189,35 +205,29 @@ def test_an_electra_is_scored_by_its_generator(tmp_path):
     assert score_pairs(both, [pair()]) == alone
 
 
-def test_a_model_without_what_is_needed_is_refused(tmp_path):
-    encoder = written(BertBackbone(SHAPE), tmp_path / "encoder")
-    with pytest.raises(InputError, match="encoder: has no masked-LM head"):
-        score_pairs(encoder, [pair()])
-    drawn = written(BertBackbone(SHAPE), tmp_path / "drawn", format_="bert-tfx")  # the folder has a head, untrained
-    with pytest.raises(InputError, match="drawn: has no masked-LM head"):
-        score_pairs(drawn, [pair()])
-    nameless = written(BertForPreTraining(SHAPE), tmp_path / "nameless", tokenizer=None)
-    with pytest.raises(InputError, match="nameless: has no vocabulary"):
-        score_pairs(nameless, [pair()])
+def test_a_model_without_what_is_needed_is_refused(bert, tmp_path):
+    encoder = written(bert.backbone, tmp_path / "encoder")
+    drawn = pushed(bert, tmp_path / "drawn", untrained_parts=["masked-LM head"])
+    nameless = written(bert, tmp_path / "nameless", tokenizer=None)
+    for folder, lacks in ((encoder, "masked-LM head"), (drawn, "masked-LM head"), (nameless, "vocabulary")):
+        with pytest.raises(InputError, match=f"{folder}: has no {lacks}"):
+            score_pairs(folder, [pair()])
 
 
-def test_a_left_to_right_model_has_one_likelihood(tmp_path):
-    folder = written(BertForPreTraining(SHAPE, seed=4), tmp_path / "pushed", format_="bert-tfx")
-    both_sides = score_pairs(folder, [pair("a b c", "a b d")])
-    config = tmp_path / "pushed" / "bert_config.json"
-    config.write_text(config.read_text().replace('"causal": false', '"causal": true'))
-    assert score_pairs(folder, [pair("a b c", "a b d")]) != both_sides
-    with pytest.raises(InputError, match="pushed: always predicts next tokens, and masks nothing; leave pll-word out"):
-        score_pairs(folder, [pair()], "pll-word")
+def test_a_left_to_right_model_has_one_likelihood(bert, tmp_path):
+    folders = [pushed(bert, tmp_path / str(causal), causal=causal) for causal in (False, True)]
+    both_sides, left_to_right = (score_pairs(folder, [pair("a b c", "a b d")]) for folder in folders)
+    assert left_to_right != both_sides
+    with pytest.raises(InputError, match="True: always predicts next tokens, and masks nothing; leave pll-word out"):
+        score_pairs(folders[1], [pair()], "pll-word")
 
 
-def test_a_sentence_that_cannot_be_scored_is_named(tmp_path):
-    folder = written(BertForPreTraining(SHAPE), tmp_path / "hf")
-    assert score_pairs(folder, [pair("a b c d e f g h", "a")])
+def test_a_sentence_that_cannot_be_scored_is_named(bert_folder):
+    assert score_pairs(bert_folder, [pair("a b c d e f g h", "a")])
     with pytest.raises(InputError, match=r"^p.jsonl, line 7: sentence_bad has 9 tokens, above the model's 8; leave"):
-        score_pairs(folder, [pair(), pair("a", "a b c d e f g h i", "p.jsonl, line 7")])
+        score_pairs(bert_folder, [pair(), pair("a", "a b c d e f g h i", "p.jsonl, line 7")])
     with pytest.raises(InputError, match="line 7: sentence_good has no tokens"):
-        score_pairs(folder, [pair("\u200b", "a", "p.jsonl, line 7")])
+        score_pairs(bert_folder, [pair("\u200b", "a", "p.jsonl, line 7")])
 
 
 @pytest.mark.parametrize(("least", "missed_it"), [(None, False), (0.5, False), (0.5001, True)])
@@ -226,20 +236,22 @@ def test_a_model_must_reach_the_minimum(least, missed_it):
 
 
 @pytest.mark.parametrize(("least", "blessed"), [(0.6, False), (0.5, True)])
-def test_the_evaluator_withdraws_the_blessing_of_a_model_below_it(tmp_path, monkeypatch, least, blessed):
+def test_the_evaluator_withdraws_the_blessing_of_a_model_below_it(bert_folder, tmp_path, monkeypatch, least, blessed):
     """Two sentences with the same tokens are a tie."""
     artifacts = (standard_artifacts.Model, standard_artifacts.ModelEvaluation, standard_artifacts.ModelBlessing)
     model, evaluation, blessing = (kind() for kind in artifacts)
-    for artifact in (model, evaluation, blessing):
+    for artifact in (evaluation, blessing):
         artifact.uri = str(tmp_path / artifact.type_name)
-    written(BertForPreTraining(SHAPE), tmp_path / "Model" / "Format-Serving")
+    model.uri = os.path.dirname(bert_folder)
     (tmp_path / "ModelBlessing").mkdir()
     (tmp_path / "ModelBlessing" / "BLESSED").touch()
+    blessing.set_int_custom_property("blessed", 1)
     path = write_pairs([pair("a", "A")], str(tmp_path))
     _score_pairs(Judgement(path, least), {"model": [model]}, {"evaluation": [evaluation], "blessing": [blessing]})
     found = json.loads((tmp_path / "ModelEvaluation" / FILE).read_text())
     assert (found["overall"]["accuracy"], found["min_accuracy"]) == (0.5, least)
     assert [file.name for file in (tmp_path / "ModelBlessing").iterdir()] == ["BLESSED" if blessed else "NOT_BLESSED"]
+    assert blessing.get_int_custom_property("blessed") == blessed
     # What the summary reads.
     passed = types.SimpleNamespace(metric_validations_per_slice=[], missing_slices=[])
     monkeypatch.setattr("components.evaluator.results.tfma.load_validation_result", lambda _: passed)

@@ -2,14 +2,13 @@
 
 import json
 import math
+import types
 
 import pytest
 import tensorflow as tf
-from tfx.types import standard_artifacts
 
 from bert_keras.data.tfrecord import frame
 from components.evaluator import word_perplexity
-from components.evaluator.component import _withdraw
 from components.evaluator.gate_failures import FORGETTING
 from components.evaluator.results import gate_failures
 from pipeline.summaries.gate_failures import sentence
@@ -34,25 +33,27 @@ def examples(tmp_path):
     return str(folder)
 
 
-@pytest.fixture
-def model(tmp_path):
+class Toy(tf.Module):
     """Its `evaluate` reads each example as its loss."""
 
-    class Toy(tf.Module):
-        @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="examples")])
-        def evaluate(self, examples):
-            loss = tf.strings.to_number(examples)
-            return {"mlm_nll": loss, "mlm_weight": 2.0 * tf.ones_like(loss)}
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="examples")])
+    def evaluate(self, examples):
+        loss = tf.strings.to_number(examples)
+        return {"mlm_nll": loss, "mlm_weight": 2.0 * tf.ones_like(loss)}
 
+
+def saved(tmp_path, signature):
+    """A SavedModel whose `evaluate` has this name."""
     toy = Toy()
-    tf.saved_model.save(toy, str(tmp_path / "model"), {"evaluate": toy.evaluate})
+    tf.saved_model.save(toy, str(tmp_path / "model"), {signature: toy.evaluate})
     return str(tmp_path / "model")
 
 
-def test_the_mean_loss_is_of_all_examples_or_of_the_first(model, examples):
-    assert word_perplexity.mean_loss(model, examples, "mlm") == 16 / 8
-    assert word_perplexity.mean_loss(model, examples, "mlm", 3) == 6 / 6
-    assert word_perplexity.mean_loss(model, examples, "mlm", 99) == 16 / 8
+def test_the_mean_loss_is_of_all_examples_or_of_the_first(tmp_path, examples):
+    model = saved(tmp_path, "evaluate")
+    found = [word_perplexity.mean_loss(model, examples, "mlm", most) for most in (None, 3, 99)]
+    assert found == [16 / 8, 6 / 6, 16 / 8]
+    assert word_perplexity.mean_loss(model, examples, "lm") is None  # the head was drawn
 
 
 def test_tokens_per_word_of_a_source(tmp_path):
@@ -63,21 +64,9 @@ def test_tokens_per_word_of_a_source(tmp_path):
     assert found == [2.1, 3.0, 1.2]
 
 
-def test_a_model_whose_head_was_drawn_has_no_loss(model, examples):
-    assert word_perplexity.mean_loss(model, examples, "lm") is None
-
-
-def test_a_model_without_evaluate_has_no_loss(examples, tmp_path):
+def test_a_model_without_evaluate_has_no_loss(tmp_path, examples):
     """As an initial model is exported whose masked-LM head, or ELECTRA's generator, was drawn."""
-
-    class Encoder(tf.Module):
-        @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="text")])
-        def encode(self, text):
-            return {"tokens": text}
-
-    toy = Encoder()
-    tf.saved_model.save(toy, str(tmp_path / "encoder"), {"encode": toy.encode})
-    assert word_perplexity.mean_loss(str(tmp_path / "encoder"), examples, "mlm") is None
+    assert word_perplexity.mean_loss(saved(tmp_path, "encode"), examples, "mlm") is None
 
 
 def test_a_word_of_two_tokens_is_guessed_twice(examples):
@@ -88,38 +77,23 @@ def test_a_word_of_two_tokens_is_guessed_twice(examples):
 
 
 @pytest.mark.parametrize(
-    ("after", "allowed", "refused"),
+    ("before", "after", "allowed", "refused"),
     [
-        (33.0, 0.1, False),  # as gate.max_mlm_perplexity_increase: the bound itself is allowed
-        (33.1, 0.1, True),
-        (30.0, 0.0, False),
-        (29.0, -0.1, True),
-        (1e9, None, False),
-        (math.inf, 0.1, True),
-        (math.nan, 0.1, True),
+        (30.0, 33.0, 0.1, False),  # as gate.max_mlm_perplexity_increase: the bound itself is allowed
+        (30.0, 33.1, 0.1, True),
+        (30.0, 30.0, 0.0, False),
+        (30.0, 29.0, -0.1, True),
+        (30.0, 1e9, None, False),
+        (30.0, math.inf, 0.1, True),
+        (30.0, math.nan, 0.1, True),
+        (None, 30.0, 0.1, False),  # the initial model has no loss
     ],
 )
-def test_a_model_forgot_that_rises_more_than_allowed(after, allowed, refused):
-    assert word_perplexity.forgot({"initial_model": 30.0, "model": after, "max_forgetting": allowed}) == refused
-
-
-def test_without_a_score_of_the_initial_model_nothing_is_forgotten():
-    assert not word_perplexity.forgot({"initial_model": None, "model": 30.0, "max_forgetting": 0.1})
-
-
-def test_the_blessing_of_tfx_is_withdrawn(tmp_path):
-    blessing = standard_artifacts.ModelBlessing()
-    blessing.uri = str(tmp_path)
-    (tmp_path / "BLESSED").touch()
-    blessing.set_int_custom_property("blessed", 1)
-    _withdraw(blessing)
-    assert [path.name for path in tmp_path.iterdir()] == ["NOT_BLESSED"]
-    assert blessing.get_int_custom_property("blessed") == 0
+def test_a_model_forgot_that_rises_more_than_allowed(before, after, allowed, refused):
+    assert word_perplexity.forgot({"initial_model": before, "model": after, "max_forgetting": allowed}) == refused
 
 
 def test_forgetting_is_a_failure_of_the_gate_in_words(tmp_path, monkeypatch):
-    import types
-
     passed = types.SimpleNamespace(metric_validations_per_slice=[], missing_slices=[])
     monkeypatch.setattr("components.evaluator.results.tfma.load_validation_result", lambda _: passed)
     reference = {"initial_model": 30.0, "model": 36.0, "max_forgetting": 0.1}

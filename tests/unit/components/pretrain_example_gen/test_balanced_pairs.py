@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from components.pretrain_example_gen.sentence_pairs import PAIR, choose_pairs
@@ -24,7 +24,6 @@ def choose_balanced(documents, max_num_tokens=125, short_seq_prob=0.0, seed=0):
     )
 
 
-@settings(max_examples=300)
 @given(documents_strategy, st.integers(2, 60), st.sampled_from([0.0, 0.3]), st.integers(0, 10**6))
 def test_balanced_pairs_match_their_labels(documents, max_num_tokens, short_seq_prob, seed):
     bucket, pairs = choose_balanced(documents, max_num_tokens, short_seq_prob, seed)

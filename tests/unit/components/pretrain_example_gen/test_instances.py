@@ -22,21 +22,17 @@ from components.pretrain_example_gen.instances import (
 )
 from components.pretrain_example_gen.settings import ExampleSettings
 from components.pretrain_example_gen.tokenized_shard import Bucket
+from tests.support.examples import numbered_documents
+from tests.support.examples.numbered_documents import documents_strategy
 
 PAD, UNK, CLS, SEP, MASK, FIRST = 0, 1, 2, 3, 4, 100
 OBJECTIVES = ("mlm_nsp", "segment_pair", "full_sentences", "doc_sentences", "single_sequence", "left_to_right")
 
-documents_strategy = st.lists(st.lists(st.integers(1, 40), min_size=1, max_size=12), min_size=1, max_size=5)
-
 
 def make_bucket(documents):
     """`documents`: segment lengths of each document."""
-    lengths = [length for document in documents for length in document]
-    return Bucket(
-        tokens=np.arange(FIRST, FIRST + sum(lengths), dtype=np.int32),
-        segment_splits=np.cumsum([0, *lengths]),
-        document_splits=np.cumsum([0, *map(len, documents)]),
-    )
+    bucket = numbered_documents.make_bucket(documents)
+    return dataclasses.replace(bucket, tokens=bucket.tokens + FIRST)
 
 
 def make_tokenizer(size):
@@ -133,19 +129,24 @@ def test_worked_examples_of_the_format():
     assert not filled["segment_ids"].any()
 
 
-@given(documents_strategy, st.integers(5, 60), st.integers(0, 1000))
-def test_pairs_are_filled_from_their_ranges_in_all_passes(documents, T, seed):
-    settings = example_settings(T, short_seq_prob=0.5)
+@pytest.mark.parametrize("objective", ["mlm_nsp", "segment_pair"])
+@hypothesis_settings(max_examples=50)
+@given(documents=documents_strategy, T=st.integers(5, 60), seed=st.integers(0, 1000))
+def test_pairs_are_filled_from_their_ranges_in_all_passes(objective, documents, T, seed):
+    """`segment_pair` has no B where a chunk is a single segment."""
+    settings = example_settings(T, objective=objective, short_seq_prob=0.5)
     plan, examples, _ = make(make_bucket(documents), settings, passes=2, key=(seed,))
-    assert examples["next_sentence_labels"][:, 0].tolist() == plan.instances["is_random_next"].tolist()
+    if objective == "mlm_nsp":
+        assert examples["next_sentence_labels"][:, 0].tolist() == plan.instances["is_random_next"].tolist()
+        assert plan.instances["b_length"].all()
     for text, segment_ids, instance in zip(texts_of(examples), examples["segment_ids"], plan.instances, strict=True):
         a = list(range(FIRST + instance["a_start"], FIRST + instance["a_start"] + instance["a_length"]))
         b = list(range(FIRST + instance["b_start"], FIRST + instance["b_start"] + instance["b_length"]))
-        assert a and b
-        assert text == [CLS, *a, SEP, *b, SEP]
-        assert len(text) <= T
-        assert not instance["truncated"] or len(text) == T
-        assert segment_ids.tolist() == [0] * (len(a) + 2) + [1] * (len(b) + 1) + [0] * (T - len(text))
+        after = [*b, SEP] if b else []
+        assert a and text == [CLS, *a, SEP, *after]
+        longest = T if b else T - 1  # without the separator after B
+        assert len(text) == longest if instance["truncated"] else len(text) <= longest
+        assert segment_ids.tolist() == [0] * (len(a) + 2) + [1] * len(after) + [0] * (T - len(text))
 
 
 def sentences_of(documents, longest):
@@ -168,58 +169,42 @@ def as_many_as_fit(sentences, room):
     return blocks
 
 
-@given(documents_strategy, st.integers(5, 60))
-def test_full_sentences_cross_documents(documents, T):
+def full_sentences(documents, T):
     """Blocks of [CLS] and T - 1 tokens; each sentence ends with a separator, and another one separates documents."""
-    plan, examples, _ = make(make_bucket(documents), example_settings(T, objective="full_sentences"))
     stream = []
-    for document in sentences_of(documents, T - 2):
+    for document in documents:
         stream += [[SEP]] if stream else []
         stream += [[*sentence, SEP] for sentence in document]
-    assert sorted(texts_of(examples)) == sorted([CLS, *block] for block in as_many_as_fit(stream, T - 1))
-    assert not examples["segment_ids"].any()
-    assert plan.cut_segments == sum(length > T - 2 for document in documents for length in document)
+    return [[CLS, *block] for block in as_many_as_fit(stream, T - 1)]
 
 
-@given(documents_strategy, st.integers(5, 60))
-def test_doc_sentences_do_not_cross_documents(documents, T):
-    plan, examples, _ = make(make_bucket(documents), example_settings(T, objective="doc_sentences"))
-    expected = [
-        [CLS, *block]
-        for document in sentences_of(documents, T - 2)
-        for block in as_many_as_fit([[*sentence, SEP] for sentence in document], T - 1)
-    ]
-    assert sorted(texts_of(examples)) == sorted(expected)
-    assert not examples["segment_ids"].any()
-    assert plan.cut_segments == sum(length > T - 2 for document in documents for length in document)
+def doc_sentences(documents, T):
+    """The same; no block crosses documents."""
+    return [block for document in documents for block in full_sentences([document], T)]
 
 
-@pytest.mark.parametrize("objective", ["single_sequence", "left_to_right"])
-@given(documents_strategy, st.integers(5, 60))
-def test_single_sequences_are_contiguous_within_documents(objective, documents, T):
-    """[CLS] x [SEP], no longer than T; sentences that the original would drop are cut."""
+def single_sequence(documents, T):
+    """[CLS] x [SEP], no longer than T, within documents."""
+    return [[CLS, *block, SEP] for document in documents for block in as_many_as_fit(document, T - 2)]
+
+
+@pytest.mark.parametrize(
+    ("objective", "expected"),
+    [
+        ("full_sentences", full_sentences),
+        ("doc_sentences", doc_sentences),
+        ("single_sequence", single_sequence),
+        ("left_to_right", single_sequence),
+    ],
+)
+@hypothesis_settings(max_examples=50)
+@given(documents=documents_strategy, T=st.integers(5, 60))
+def test_blocks_have_as_many_sentences_as_fit(objective, expected, documents, T):
+    """Sentences too long for an example, which the original would drop, are cut."""
     plan, examples, _ = make(make_bucket(documents), example_settings(T, objective=objective))
-    expected = [
-        [CLS, *block, SEP] for document in sentences_of(documents, T - 2) for block in as_many_as_fit(document, T - 2)
-    ]
-    assert sorted(texts_of(examples)) == sorted(expected)
+    assert sorted(texts_of(examples)) == sorted(expected(sentences_of(documents, T - 2), T))
     assert not examples["segment_ids"].any()
     assert plan.cut_segments == sum(length > T - 2 for document in documents for length in document)
-
-
-@given(documents_strategy, st.integers(5, 60), st.sampled_from([0.0, 1.0]), st.integers(0, 1000))
-def test_segment_pairs_are_contiguous_within_a_document(documents, T, short_seq_prob, seed):
-    settings = example_settings(T, objective="segment_pair", short_seq_prob=short_seq_prob)
-    plan, examples, _ = make(make_bucket(documents), settings, key=(seed,))
-    document_of = np.repeat(np.arange(len(documents)), [sum(d) for d in documents])
-    for text, segment_ids, instance in zip(texts_of(examples), examples["segment_ids"], plan.instances, strict=True):
-        separators = [at for at, token in enumerate(text) if token == SEP]
-        assert text[0] == CLS and separators[-1] == len(text) - 1 and len(separators) in (1, 2)
-        assert segment_ids.sum() == separators[-1] - separators[0]
-        words = [token for token in text if token >= FIRST]
-        assert (np.diff(words) >= 1).all()
-        assert instance["truncated"] or (np.diff(words) == 1).all()
-        assert len(set(document_of[np.array(words) - FIRST])) == 1
 
 
 @hypothesis_settings(max_examples=30)

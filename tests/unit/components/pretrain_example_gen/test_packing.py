@@ -13,10 +13,7 @@ from components.pretrain_example_gen.packing import pack_features, pack_sequence
 T = 32
 
 
-@given(
-    st.lists(st.integers(1, T), max_size=60),
-    st.integers(2, 5),
-)
+@given(st.lists(st.integers(1, T), max_size=60), st.integers(2, 5))
 def test_every_sequence_is_in_one_row_with_room_for_it(lengths, max_sequences):
     lengths = np.array(lengths, np.int64)
     rows = pack_sequences(lengths, T, max_sequences)

@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from components.pretrain_example_gen.sentence_pairs import PAIR, choose_pairs, truncate_pairs
@@ -60,7 +60,6 @@ def from_facts(documents, max_num_tokens, short_seq_prob, draws):
     return pairs
 
 
-@settings(max_examples=300)
 @given(documents_strategy, st.integers(2, 60), st.sampled_from([0.0, 0.3, 1.0]), st.integers(0, 10**6))
 def test_pairs_equal_the_originals(documents, max_num_tokens, short_seq_prob, seed):
     """With the original's order of draws: both end at the same random number."""
@@ -76,10 +75,7 @@ def test_pairs_equal_the_originals(documents, max_num_tokens, short_seq_prob, se
 def test_after_ten_tries_the_same_document_is_still_labelled_random():
     bucket = make_bucket([[4], [4]])
     draws = iter([NEVER, *[0.0] * 10, 0.0, NEVER, *[0.6] * 9, 0.0, 0.0])
-    assert choose_pairs(bucket, example_settings(4), draws).tolist() == [
-        (0, 4, 0, 4, 1),
-        (4, 8, 0, 4, 1),
-    ]
+    assert choose_pairs(bucket, example_settings(4), draws).tolist() == [(0, 4, 0, 4, 1), (4, 8, 0, 4, 1)]
     assert next(draws, None) is None
 
 
@@ -117,7 +113,6 @@ def test_truncation_removes_tokens_from_front_and_back_equally_often():
 # segment_pair
 
 
-@settings(max_examples=200)
 @given(documents_strategy, st.integers(2, 60), st.sampled_from([0.0, 0.3]), st.integers(0, 10**6))
 def test_segment_pairs_cut_documents_into_chunks(documents, max_num_tokens, short_seq_prob, seed):
     """The same chunks as for next-sentence pairs; none is put back, and B of a single segment is empty."""
@@ -151,7 +146,6 @@ def test_segment_pair_worked_example():
 # mlm_sop
 
 
-@settings(max_examples=100)
 @given(documents_strategy, st.integers(2, 60), st.integers(0, 10**6))
 def test_ordered_pairs_are_the_chunks_of_a_document_or_swapped(documents, max_num_tokens, seed):
     """A label of 0 for A before B, 1 for B before A; only a chunk of one segment gets a B of elsewhere, and a 1."""

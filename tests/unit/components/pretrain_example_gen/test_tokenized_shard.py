@@ -49,22 +49,14 @@ def test_cut_segments_have_maximum_length_and_lose_nothing(documents, longest):
 
 
 @given(documents_strategy)
-def test_every_sentence_ends_with_a_separator(documents):
+def test_every_sentence_ends_with_a_separator_and_documents_with_another(documents):
     bucket = make_bucket(documents)
     separated = bucket.with_separators(SEP, across_documents=False)
-    assert documents_of(separated) == [[[*s, SEP] for s in document] for document in documents_of(bucket)]
-    assert separated.tokens.dtype == np.int32
-
-
-@given(documents_strategy.filter(len))
-def test_another_separator_is_inserted_between_documents(documents):
-    bucket = make_bucket(documents)
-    (joined,) = documents_of(bucket.with_separators(SEP, across_documents=True))
-    expected = []
-    for document in documents_of(bucket):
-        expected += [[SEP]] if expected else []
-        expected += [[*segment, SEP] for segment in document]
-    assert joined == expected
+    expected = [[[*segment, SEP] for segment in document] for document in documents_of(bucket)]
+    assert documents_of(separated) == expected and separated.tokens.dtype == np.int32
+    if documents:
+        (joined,) = documents_of(bucket.with_separators(SEP, across_documents=True))
+        assert joined == [*expected[0], *(segment for document in expected[1:] for segment in ([SEP], *document))]
 
 
 def test_random_streams_depend_only_on_their_key():
@@ -103,30 +95,19 @@ def test_layout():
 
 
 @pytest.mark.parametrize(
-    ("objective", "when", "train", "evaluation"),
+    ("objective", "when", "masks", "passes"),
     [
-        ("mlm_nsp", "static", True, True),
-        ("mlm_nsp", "dynamic", False, True),
-        ("full_sentences", "dynamic", False, True),
-        ("left_to_right", "static", False, False),
+        ("mlm_nsp", "static", (True, True), 7),
+        ("mlm_nsp", "dynamic", (False, True), 7),  # other pairs
+        ("segment_pair", "dynamic", (False, True), 7),
+        ("doc_sentences", "static", (True, True), 7),  # other masks
+        ("doc_sentences", "dynamic", (False, True), 1),
+        ("full_sentences", "dynamic", (False, True), 1),
+        ("left_to_right", "static", (False, False), 1),
     ],
 )
-def test_masks_are_stored_by_split_and_setting(objective, when, train, evaluation):
-    settings = ExampleSettings(objective=objective, masking=MaskingSettings(when=when))
-    assert (settings.masks("train"), settings.masks("eval")) == (train, evaluation)
-
-
-@pytest.mark.parametrize(
-    ("objective", "when", "passes"),
-    [
-        ("mlm_nsp", "static", 7),
-        ("mlm_nsp", "dynamic", 7),  # other pairs
-        ("segment_pair", "dynamic", 7),
-        ("doc_sentences", "static", 7),  # other masks
-        ("doc_sentences", "dynamic", 1),
-        ("left_to_right", "static", 1),
-    ],
-)
-def test_passes_that_would_repeat_are_omitted(objective, when, passes):
+def test_masks_are_stored_and_passes_made_where_they_differ(objective, when, masks, passes):
+    """Of the training and of the held-out examples; held-out documents are read once."""
     settings = ExampleSettings(objective=objective, dupe_factor=7, masking=MaskingSettings(when=when))
+    assert (settings.masks("train"), settings.masks("eval")) == masks
     assert (settings.passes("train"), settings.passes("eval")) == (passes, 1)

@@ -3,11 +3,9 @@
 import errno
 import json
 import os
-import resource
 import shutil
 
 import pytest
-import tensorflow as tf
 from tfx.components.pusher import executor as pusher_executor
 from tfx.dsl.io import fileio
 from tfx.dsl.io.filesystem_registry import DEFAULT_FILESYSTEM_REGISTRY
@@ -19,11 +17,10 @@ from tfx.utils import proto_utils
 from components.pusher import component as executor
 from components.pusher import lineage
 from components.pusher.component import STAGING, Executor
+from tests.support.examples.task_rows import written
 
 FILES = {"saved_model.pb": b"graph", "variables/variables.index": b"index", "assets.extra/x": b""}
 LOG = b'{"kind": "train", "step": 10}\n{"kind": "train", "step": 20}\n{"kind": "eval", "step": 20}\n'
-
-
 LINEAGE = "assets.extra/lineage.json"
 
 
@@ -32,7 +29,7 @@ def push(tmp_path, monkeypatch):
     """`push()` runs the executor on a blessed model and returns its artifact."""
     monkeypatch.setattr(lineage, "evaluated", lambda folder: {"mlm_accuracy": 0.5, "example_count": 3.0})
 
-    def push(blessed=True, servable=True, files=FILES, run="", base=f"{tmp_path}/serving", **properties):
+    def push(blessed=True, servable=True, run="", base=f"{tmp_path}/serving", **properties):
         inputs = {
             "model": standard_artifacts.Model(),
             "model_run": standard_artifacts.ModelRun(),
@@ -42,13 +39,9 @@ def push(tmp_path, monkeypatch):
         }
         for name, artifact in inputs.items():
             artifact.uri = str(tmp_path / name)
-        for name, content in {
-            **{f"model/Format-Serving/{n}": c for n, c in files.items()},
-            "model_run/log.jsonl": LOG,
-        }.items():
-            path = tmp_path / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content)
+        written(tmp_path, "model_run/log.jsonl", LOG)
+        for name, content in FILES.items():
+            written(tmp_path / "model/Format-Serving", name, content)
         inputs["model"].id = 7
         inputs["model_blessing"].set_int_custom_property("blessed", int(blessed))
         inputs["infra_blessing"].set_int_custom_property("blessed", int(servable))
@@ -72,6 +65,11 @@ def versions(tmp_path):
     return lambda: sorted(path.name for path in (tmp_path / "serving").glob("*"))
 
 
+def files_of(folder):
+    """Content of each file, by its path in the folder."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
 def set_clock(monkeypatch, seconds):
     monkeypatch.setattr(pusher_executor.time, "time", lambda: seconds)
 
@@ -81,7 +79,7 @@ def test_a_blessed_model_is_pushed(tmp_path, monkeypatch, push, versions):
     artifact = push(custom_config='{"decontaminated": [{"name": "dev.tsv", "sha256": "1"}], "language": "en"}')
     assert versions() == ["1234"]
     folder = tmp_path / "serving/1234"
-    pushed = {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+    pushed = files_of(folder)
     assert json.loads(pushed.pop(LINEAGE)) == {
         "version": "1234",
         "pushed": "1970-01-01T00:20:34Z",
@@ -109,13 +107,10 @@ def test_a_pushed_model_shares_its_bytes_and_each_copy_can_be_deleted(tmp_path, 
     places = [tmp_path / name for name in ("model/Format-Serving", "pushed", "serving/1000")]
     for name in FILES:
         assert len({(place / name).stat().st_ino for place in places}) == 1, name
-    assert sorted(str(p.relative_to(places[2])) for p in places[2].rglob("*") if p.is_file()) == sorted(
-        [LINEAGE, *FILES]
-    )
-    assert not (places[0] / LINEAGE).exists() and not (places[1] / LINEAGE).exists()
+    assert [files_of(place).keys() - FILES.keys() for place in places] == [set(), set(), {LINEAGE}]
     for place in places[:2]:
         shutil.rmtree(place)
-    assert {name: (places[2] / name).read_bytes() for name in FILES} == FILES
+    assert files_of(places[2]).items() >= FILES.items()
 
 
 def test_a_serving_folder_on_another_file_system_gets_copies(tmp_path, monkeypatch, push, versions):
@@ -125,7 +120,7 @@ def test_a_serving_folder_on_another_file_system_gets_copies(tmp_path, monkeypat
     monkeypatch.setattr(os, "link", link)
     push()
     served = tmp_path / "serving" / versions()[0]
-    assert {name: (served / name).read_bytes() for name in FILES} == FILES
+    assert files_of(served).items() >= FILES.items()
     assert (served / "saved_model.pb").stat().st_nlink == 1
 
 
@@ -188,7 +183,7 @@ def test_two_pipelines_push_to_one_folder_at_once(tmp_path, monkeypatch, push, v
     assert pushed == ["1000", "1001"]
     for version in pushed:
         folder = tmp_path / "serving" / version
-        assert {name: (folder / name).read_bytes() for name in FILES} == FILES
+        assert files_of(folder).items() >= FILES.items()
         assert json.loads((folder / LINEAGE).read_text())["version"] == version
     assert artifact.get_string_custom_property("pushed_version") == pushed[-1]
 
@@ -219,31 +214,6 @@ def test_a_version_of_an_object_store_has_its_graph_last(monkeypatch, push, copi
     assert [name.rstrip("/") for name in fileio.listdir(base)] == ["1000"]
 
 
-def test_a_full_disk_leaves_no_version(push, versions):
-    """No file may grow beyond 64 KiB: copying a larger one fails as on a full disk, in the middle."""
-    push()
-    before = versions()
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    # Python ignores the signal that would end the process.
-    files = {**FILES, "variables/variables.data-00000-of-00001": b"x" * (1 << 20)}
-    with pytest.MonkeyPatch.context() as patch:
-        copy = fileio.copy
-
-        def limited(*args, **kwargs):
-            resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, hard))
-            try:
-                copy(*args, **kwargs)
-            finally:
-                resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-        patch.setattr(fileio, "copy", limited)
-        with pytest.raises(tf.errors.OpError, match="File too large"):
-            push(files=files)
-    assert [name for name in versions() if name.isdigit()] == before
-    assert push(files=files).get_string_custom_property("pushed_version") == max(versions(), key=int)
-    assert len(versions()) == 2
-
-
 @pytest.mark.parametrize(("renamed", "expected"), [(False, ["1000"]), (True, ["1000", "2000"])])
 def test_a_kill_leaves_only_complete_versions(tmp_path, monkeypatch, push, versions, renamed, expected):
     """Before the rename that publishes a version, and after it. A killed process removes nothing."""
@@ -263,16 +233,7 @@ def test_a_kill_leaves_only_complete_versions(tmp_path, monkeypatch, push, versi
             push()
     assert [name for name in versions() if name.isdigit()] == expected
     for version in expected:
-        files = {str(p.relative_to(tmp_path / "serving" / version)) for p in _files(tmp_path / "serving" / version)}
-        assert files == {*FILES, LINEAGE}
-    assert any(_files(path) for path in (tmp_path / "serving").glob(f"{STAGING}*")) == (not renamed)
+        assert files_of(tmp_path / "serving" / version).keys() == {*FILES, LINEAGE}
+    assert any(files_of(path) for path in (tmp_path / "serving").glob(f"{STAGING}*")) == (not renamed)
     push()
     assert len(versions()) == len(expected) + 1 and all(name.isdigit() for name in versions())
-
-
-def _files(folder):
-    return [path for path in folder.rglob("*") if path.is_file()]
-
-
-def test_servers_ignore_the_staging_folder():
-    assert not STAGING.isdigit()

@@ -1,6 +1,8 @@
 """ServingValidator with a real server process, over gRPC, and its comparison of answers without one."""
 
+import contextlib
 import dataclasses
+import itertools
 import json
 import shutil
 import signal
@@ -28,6 +30,7 @@ from components.serving_validator import served_model
 from components.serving_validator.component import Executor, differences
 from components.serving_validator.limits import ServingLimits
 from components.serving_validator.served_model import NotServable
+from serving.server import Server
 from tests.support.processes import has_ended
 
 TEXTS = [tf.TensorSpec([None], tf.string, name="text")]
@@ -104,42 +107,29 @@ def test_pusher_accepts_the_blessing_of_a_valid_model(tmp_path, model, validate)
     assert no_process_is_left()
 
 
-class Served:
-    """A served model that answers as the trainer did."""
+class Answering(contextlib.nullcontext):
+    """Stands for a served model, with its answers by signature and its memory."""
 
     load_seconds = 1.0
 
-    def __init__(self, directory, seconds):
-        self.answers = {log.request.model_spec.signature_name: log.response for log in check.read_recorded(directory)}
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *exc):
-        pass
+    def __init__(self, responses, megabytes):
+        super().__init__(self)
+        self.responses, self.megabytes, self.asked = responses, megabytes, 0
 
     def predict(self, request, seconds):
-        return self.answers[request.model_spec.signature_name]
+        self.asked += 1
+        return self.responses[request.model_spec.signature_name]
 
     def memory_mb(self):
-        return 600.0
+        return self.megabytes
 
 
-def test_a_model_that_does_not_answer_as_trained_is_refused_with_the_reason(
-    tmp_path, exported, model, validate, monkeypatch
-):
-    """The trainer's answer is modified, and the model takes more memory than it may."""
-    path = str(model / WARMUP)
-    logs = [
-        prediction_log_pb2.PredictionLog.FromString(record)
-        for record in tf.data.TFRecordDataset(path).as_numpy_iterator()
-    ]
-    logs[0].predict_log.response.outputs["share"].CopyFrom(tf.make_tensor_proto([1 / 3, 2.3334]))
-    with tf.io.TFRecordWriter(path) as writer:
-        for log in logs:
-            writer.write(log.SerializeToString())
-    monkeypatch.setattr(check, "ServedModel", lambda directory, seconds: Served(str(exported), seconds))
-    blessing, verdict = validate(model, repetitions=1, max_memory_mb=1)
+def test_a_model_that_does_not_answer_as_trained_is_refused_with_the_reason(tmp_path, exported, validate, monkeypatch):
+    """One answer differs from the trainer's, and the model takes more memory than it may."""
+    answers = {log.request.model_spec.signature_name: log.response for log in check.read_recorded(str(exported))}
+    answers["serving_default"].outputs["share"].CopyFrom(tf.make_tensor_proto([1 / 3, 2.3334]))
+    monkeypatch.setattr(check, "ServedModel", lambda directory, seconds: Answering(answers, 600.0))
+    blessing, verdict = validate(exported, repetitions=1, max_memory_mb=1)
     assert not model_utils.is_infra_validated(blessing)
     different, memory = verdict["problems"]
     assert different.startswith(
@@ -150,14 +140,37 @@ def test_a_model_that_does_not_answer_as_trained_is_refused_with_the_reason(
     assert blessing.get_string_custom_property("reason") == "; ".join(verdict["problems"])
 
 
-def test_a_model_that_does_not_load_is_refused_with_the_servers_reason(model, validate):
+class InThisProcess:
+    """Stands for the process of `bert-tfx serve`: the same server, in this process."""
+
+    running = 0
+
+    def __init__(self, command, **_):
+        options = dict(itertools.pairwise(command))
+        ports = {"grpc_port": int(options["--grpc-port"]), "rest_port": int(options["--rest-port"])}
+        self.server = Server(options["--model-dir"], **ports)
+        self.server.start()
+        InThisProcess.running += 1
+
+    def poll(self):
+        """No exit code: it runs."""
+
+    def kill(self):
+        self.server.stop()
+
+    def wait(self):
+        InThisProcess.running -= 1
+
+
+def test_a_model_that_does_not_load_is_refused_with_the_servers_reason(model, validate, monkeypatch):
+    monkeypatch.setattr(served_model.subprocess, "Popen", InThisProcess)
     with (model / "variables/variables.index").open("r+b") as file:
         file.truncate(10)
     blessing, verdict = validate(model)
     assert not model_utils.is_infra_validated(blessing)
     (problem,) = verdict["problems"]
     assert problem.startswith("the server cannot load it: ") and "\n" not in problem
-    assert no_process_is_left()
+    assert not InThisProcess.running
 
 
 @pytest.fixture
@@ -285,22 +298,6 @@ def test_answers_differ_if_the_trainers_is_nan():
     assert found.startswith("scores differs by nan from the trainer's")
 
 
-class Answering:
-    """Stub of a served model, with its answers and memory."""
-
-    load_seconds = 1.0
-
-    def __init__(self, response, megabytes):
-        self.response, self.megabytes, self.asked = response, megabytes, 0
-
-    def predict(self, request, seconds):
-        self.asked += 1
-        return self.response
-
-    def memory_mb(self):
-        return self.megabytes
-
-
 def ask(response, megabytes=100.0, times=None, monkeypatch=None, **limits):
     log = prediction_log_pb2.PredictLog(response=OWN)
     log.request.model_spec.signature_name = "encode"
@@ -308,7 +305,7 @@ def ask(response, megabytes=100.0, times=None, monkeypatch=None, **limits):
         # Successive latencies in milliseconds.
         clock = iter([second for ms in times for second in (0.0, ms / 1000)])
         monkeypatch.setattr(check.time, "perf_counter", lambda: next(clock))
-    served = Answering(response, megabytes)
+    served = Answering({"encode": response}, megabytes)
     return served, check._ask(served, [log], {"encode": signature()}, ServingLimits(**limits))
 
 

@@ -2,16 +2,12 @@
 
 import os
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
-from bert_keras.errors import InputError
 from bert_keras.tasks.table import TASKS
-from components.task_example_gen.generate import generate_rows
-from components.task_example_gen.readers import ReadReport, read_located, read_rows
-from components.task_example_gen.settings import Columns, TaskDataSettings
-from components.task_example_gen.split_files import find_splits
+from components.task_example_gen.readers import ReadReport, read_located
+from components.task_example_gen.settings import Columns
 
 DATA = os.environ.get("BERT_DATA_DIR", "")
 pytestmark = pytest.mark.skipif(not DATA, reason="BERT_DATA_DIR is unset: no official files")
@@ -61,25 +57,13 @@ def test_korean_tables_are_read_by_column_names():
     assert Counter(one.row.gold for one in hate) == {"none": 3486, "offensive": 2499, "hate": 1911}
 
 
-def test_the_first_row_of_mrpc_contains_quotes():
-    first = next(read_rows(TASKS["mrpc"], f"{DATA}/glue/MRPC/msr_paraphrase_train.txt"))
-    assert first.inputs == {
-        "text": 'Amrozi accused his brother, whom he called "the witness", of deliberately distorting his evidence.',
-        "text_pair": 'Referring to him as only "the witness", Amrozi accused his brother of deliberately distorting '
-        "his evidence.",
-    }
-
-
 def test_the_malformed_row_of_qqp():
-    path = f"{DATA}/glue/QQP/train_sample.tsv"
-    with pytest.raises(InputError) as caught:
-        list(read_rows(TASKS["qqp"], path, "fail"))
-    assert str(caught.value) == (
-        f"{path}, line 2: has 5 columns, not the header's 6; correct it, or skip such rows with "
-        "--set data.on_bad_row=skip"
-    )
     found, report = read("qqp", "glue/QQP/train_sample.tsv", "skip")
-    assert len(found) == 7999 and report.skipped == {path: 1}
+    assert len(found) == 7999
+    assert report.lines() == [
+        f"{DATA}/glue/QQP/train_sample.tsv: 1 malformed row(s) skipped; the first: line 2: has 5 columns, "
+        "not the header's 6"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -116,28 +100,3 @@ def test_tagged_sentences(name, count, types, words):
     assert [len(text.split()) for text in texts] == [len(one.row.gold) for one in found]
     assert sum(map(len, (one.row.gold for one in found))) == words
     assert not any(text.startswith("en:") for text in texts)
-
-
-@pytest.mark.parametrize(
-    ("task", "name", "splits"),
-    [
-        ("cola", "glue/CoLA", ["train", "eval"]),
-        ("mrpc", "glue/MRPC", ["train"]),
-        ("rte", "glue/RTE", ["train", "test"]),
-        ("wnli", "glue/WNLI", ["train"]),
-        ("qqp", "glue/QQP", ["train"]),
-        ("mrpc", "glue_portuguese", ["train"]),
-        ("sts-b", "korean_tasks", ["train"]),
-        ("codah", "codah", ["train"]),
-        ("ner", "wnut17", ["train", "eval"]),
-    ],
-)
-def test_review_folders(task, name, splits):
-    assert list(find_splits(TASKS[task], f"{DATA}/{name}")) == splits
-
-
-def test_articles_are_held_out_as_a_whole(tmp_path):
-    files = {"train": [f"{DATA}/squad/dev-v1.1-even-articles.json"]}
-    spec = generate_rows(TASKS["squad1.1"], files, TaskDataSettings(), str(tmp_path))
-    assert sum(spec.counts.values()) == 5397 and 540 <= spec.counts["eval"] < 1400
-    assert len(list(Path(tmp_path, "Split-eval").iterdir())) == 1

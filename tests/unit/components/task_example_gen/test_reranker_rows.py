@@ -5,7 +5,6 @@ from collections import Counter
 import pytest
 
 from bert_keras.tasks.rows import TaskRow
-from tests.support.examples.task_rows import error as unreadable
 from tests.support.examples.task_rows import rows, written
 from tests.unit.components.task_example_gen.test_task_rows_generated import error, made, stored
 
@@ -20,19 +19,6 @@ from tests.unit.components.task_example_gen.test_task_rows_generated import erro
 def test_a_table_of_queries_and_passages(tmp_path, name, content):
     path = written(tmp_path, name, content)
     assert rows("rerank", path) == [TaskRow("0", {"text": "who?", "text_pair": "Ann"}, ["who?", 2])]
-
-
-@pytest.mark.parametrize(
-    ("label", "why"),
-    [
-        ("-1", "'label' is -1; it must be 0, not relevant, or a whole number above"),
-        ("0.5", "'label' is 0.5; it must be 0, not relevant, or a whole number above"),
-        ("yes", "label is 'yes', not a number"),
-    ],
-)
-def test_a_relevance_is_a_whole_number(tmp_path, label, why):
-    path = written(tmp_path, "a.tsv", f"query\tpassage\tlabel\nwho?\tAnn\t{label}\n")
-    assert f"{path}, line 2: {why}" in unreadable("rerank", path)
 
 
 def passages(folder, name, queries, relevant=1, first=0):
