@@ -18,12 +18,17 @@ from tests.support.models.tiny_language import least_loss, overfit, real_pairs, 
 from tests.support.models.whole_loss import whole
 
 pytestmark = pytest.mark.slow
-NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-SIZES = {"max_position_embeddings": 40, "initializer_range": 0.1, **NO_DROPOUT}
+COMMON = {
+    "max_position_embeddings": 20,
+    "initializer_range": 0.1,
+    "hidden_dropout_prob": 0.0,
+    "attention_probs_dropout_prob": 0.0,
+}
 
 
 def config(tokenizer, layers=1, **fields):
-    return BertConfig(len(tokenizer.vocabulary), 64, layers, 2, 128, **{**SIZES, **fields})
+    fields = {"intermediate_size": 128, **COMMON, **fields}
+    return BertConfig(len(tokenizer.vocabulary), 64, layers, 2, **fields)
 
 
 def learned(model, features, objective, steps, rate, loss=None):
@@ -38,7 +43,7 @@ def learned(model, features, objective, steps, rate, loss=None):
 
 def test_pairs():
     features, tokenizer = real_pairs()
-    model = BertForPreTraining(config(tokenizer, intermediate_size=256))
+    model = BertForPreTraining(config(tokenizer, intermediate_size=256, max_position_embeddings=40))
     reached, sums = learned(model, features, mlm_nsp.OBJECTIVE, 300, 4e-3)
     assert reached < 0.03
     assert sums["mlm_correct"] == sums["mlm_weight"] and sums["nsp_correct"] == sums["nsp_weight"]
@@ -47,7 +52,7 @@ def test_pairs():
 def test_masked_tokens():
     """As in fairseq: [CLS] and [SEP] too, with a stochastic number of masks."""
     features, tokenizer = masked_sentences(6, rounding="stochastic", special_tokens=True, random_tokens="real")
-    model = RobertaForMaskedLM(roberta_config(1, 64, vocab_size=len(tokenizer.vocabulary), **SIZES))
+    model = RobertaForMaskedLM(roberta_config(1, 64, vocab_size=len(tokenizer.vocabulary), **COMMON))
     reached, sums = learned(model, features, mlm.OBJECTIVE, 200, 5e-3)
     assert reached < 0.03
     assert sums["mlm_correct"] == sums["mlm_weight"] > 64
