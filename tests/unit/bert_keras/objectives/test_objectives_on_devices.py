@@ -20,8 +20,7 @@ def numbers(tmp_path_factory):
     def numbers(names, backend):
         out = tmp_path_factory.mktemp("gradients") / "numbers.npz"
         words = "-m", "tests.support.models.objectives_on_two_devices", out, *names
-        # Half the time to compile; what is computed is small.
-        run_python(*words, KERAS_BACKEND=backend, JAX_PLATFORMS="cpu", JAX_DISABLE_MOST_OPTIMIZATIONS="1")
+        run_python(*words, KERAS_BACKEND=backend, JAX_PLATFORMS="cpu")
         return dict(np.load(out))
 
     return numbers
