@@ -42,6 +42,11 @@ def example(generator, number):
     return tf.train.Example(features=tf.train.Features(feature=features))
 
 
+def artifact(root):
+    train, held_out = (str(root / f"Split-{split}") for split in ("train", "eval"))
+    return types.SimpleNamespace(dir=str(root), train=train, eval=held_out, vocabulary=VOCABULARY)
+
+
 @pytest.fixture(scope="session")
 def examples(tmp_path_factory):
     """Directory and counts of an examples artifact: 100 training examples in three shards, 20 held out in one."""
@@ -72,34 +77,24 @@ def examples(tmp_path_factory):
     }
     (root / "example_spec.json").write_text(json.dumps(spec))
     note_shards(root)
-    return types.SimpleNamespace(
-        dir=str(root), train=str(root / "Split-train"), eval=str(root / "Split-eval"), vocabulary=VOCABULARY
-    )
+    return artifact(root)
 
 
 @pytest.fixture(scope="session")
 def unmasked_examples(examples, tmp_path_factory):
     """The same artifact, made for dynamic masking: training examples hold the originals and no masked_lm_*."""
-    import tensorflow as tf
+    from tests.support.models.pretrain_jobs import change_examples, change_spec
+
+    def unmask(features):
+        positions, labels = (features[f"masked_lm_{name}"].int64_list.value for name in ("positions", "ids"))
+        for position, label in zip(positions, labels, strict=True):
+            if position:
+                features["input_ids"].int64_list.value[position] = label
+        for name in [name for name in features if name.startswith("masked_lm_")]:
+            del features[name]
 
     root = tmp_path_factory.mktemp("unmasked")
     shutil.copytree(examples.dir, root, dirs_exist_ok=True)
-    for path in (root / "Split-train").iterdir():
-        records = [record.numpy() for record in tf.data.TFRecordDataset(str(path))]
-        with tf.io.TFRecordWriter(str(path)) as writer:
-            for record in records:
-                stored = tf.train.Example.FromString(record)
-                feature = stored.features.feature
-                positions, labels = (feature[f"masked_lm_{name}"].int64_list.value for name in ("positions", "ids"))
-                for position, label in zip(positions, labels, strict=True):
-                    if position:
-                        feature["input_ids"].int64_list.value[position] = label
-                for name in [name for name in feature if name.startswith("masked_lm_")]:
-                    del feature[name]
-                writer.write(stored.SerializeToString())
-    note_shards(root)
-    spec = json.loads((root / "example_spec.json").read_text())
-    (root / "example_spec.json").write_text(json.dumps({**spec, "masking": {"when": "dynamic"}}))
-    return types.SimpleNamespace(
-        dir=str(root), train=str(root / "Split-train"), eval=str(root / "Split-eval"), vocabulary=VOCABULARY
-    )
+    change_examples(root, unmask, "Split-train")
+    change_spec(root, masking={"when": "dynamic"})
+    return artifact(root)

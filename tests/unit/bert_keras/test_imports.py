@@ -1,10 +1,8 @@
 """A training on JAX needs no TensorFlow: not for its imports, its models, its input, its log or its folder."""
 
-import os
-import subprocess
-import sys
-
 import pytest
+
+from tests.support.processes import run_python
 
 # Refuses the import of what may be missing, and records it: where it is installed, a try would take seconds.
 REFUSED = """
@@ -73,8 +71,6 @@ assert not tried, tried
 """
 
 
-@pytest.mark.parametrize("code", [IMPORTS, WORK], ids=["imports", "work"])
-def test_a_training_on_jax_does_without_tensorflow(code, tmp_path):
-    environment = {**os.environ, "KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"}
-    environment["PYTHONPATH"] = os.pathsep.join(sys.path)
-    subprocess.run([sys.executable, "-c", REFUSED + code, str(tmp_path)], env=environment, check=True)
+@pytest.mark.programs
+def test_a_training_on_jax_does_without_tensorflow(tmp_path):
+    run_python("-c", REFUSED + IMPORTS + WORK, tmp_path, KERAS_BACKEND="jax", JAX_PLATFORMS="cpu")

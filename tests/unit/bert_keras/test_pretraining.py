@@ -15,9 +15,7 @@ from bert_keras.data.example_format import ExampleSpec, Shard
 from bert_keras.data.masking import MaskingSettings, mask_tokens
 from bert_keras.data.tfrecord_batches import eval_batches, shard_files
 from bert_keras.errors import InputError
-from bert_keras.jobs import PretrainJob
 from bert_keras.models.config import BertConfig
-from bert_keras.objectives import mlm_nsp
 from bert_keras.objectives.next_token import next_tokens
 from bert_keras.objectives.settings import PretrainingSettings
 from bert_keras.objectives.unigram import guessed_sums, neighbour_vectors, unigram_model
@@ -26,16 +24,12 @@ from bert_keras.training.config import SecondPhase, TrainingConfig
 from bert_keras.training.mixed_examples import text_never_read
 from bert_keras.training.phases import ExampleSet, Phase, phases_of
 from components.trainer.initial_model import export_initial_model
-from tests.support.examples.shard_figures import note_shards
-from tests.unit.bert_keras.conftest import VOCABULARY
+from tests.support.models.model_folders import assert_equal, read_any
+from tests.support.models.pretrain_jobs import MODEL as TINY
+from tests.support.models.pretrain_jobs import STANDING, change_examples, change_spec, not_exported, pretrain_job
 
 SPEC = ExampleSpec(128, 20, 1000, "", 500, 50)
 MODEL = BertConfig(vocab_size=1000)
-
-
-def test_examples_that_fit_pass():
-    check_examples_fit(SPEC, MODEL)
-    check_enough_examples(Phase(ExampleSet(SPEC, [], []), 0, 10, 500, 0))
 
 
 @pytest.mark.parametrize(
@@ -43,26 +37,15 @@ def test_examples_that_fit_pass():
     [
         ({"vocab_size": 999}, "a vocabulary of 999 tokens, the model has model.vocab_size=1000"),
         ({"max_seq_length": 513}, "513 tokens long, the model has model.max_position_embeddings=512"),
-    ],
-)
-def test_examples_that_do_not_fit_are_refused_by_name(spec, message):
-    with pytest.raises(ValueError, match=message):
-        check_examples_fit(dataclasses.replace(SPEC, **spec), MODEL)
-
-
-@pytest.mark.parametrize(
-    ("spec", "message"),
-    [
-        (
-            {"train_examples": 255},
-            "255 training and 50 held-out examples of 128 .* too few for a train_batch_size of 256",
-        ),
+        ({"train_examples": 255}, "255 training and 50 held-out examples of 128 .* for a train_batch_size of 256"),
         ({"eval_examples": 0}, "500 training and 0 held-out examples of 128 tokens are too few"),
     ],
 )
-def test_too_few_examples_are_refused(spec, message):
+def test_examples_that_do_not_fit_are_refused_by_name(spec, message):
+    spec = dataclasses.replace(SPEC, **spec)
     with pytest.raises(ValueError, match=message):
-        check_enough_examples(Phase(ExampleSet(dataclasses.replace(SPEC, **spec), [], []), 0, 10, 256, 0))
+        check_examples_fit(spec, MODEL)
+        check_enough_examples(Phase(ExampleSet(spec, [], []), 0, 10, 256, 0))
 
 
 @pytest.mark.parametrize(
@@ -79,16 +62,12 @@ def test_fewer_examples_than_a_pass_has_are_told(steps, ramp, warning):
     """A pass of 1,200, in two shards, batches of 100."""
     shards = [Shard(str(index), index // 2, 600 - index // 2, 0, "") for index in range(4)]
     examples, longer = ExampleSet(SPEC, shards, []), ExampleSet(dataclasses.replace(SPEC, max_seq_length=256), [], [])
-    config = TrainingConfig(
-        train_batch_size=100,
-        num_train_steps=steps,
-        num_warmup_steps=0,
-        batch_ramp_from=50 * bool(ramp),
-        batch_ramp_steps=ramp,
-    )
-    found = text_never_read(phases_of(config, SecondPhase(0), [examples, longer]), examples)
+    grows = {"batch_ramp_from": 50 * bool(ramp), "batch_ramp_steps": ramp}
+    config = TrainingConfig(train_batch_size=100, num_train_steps=steps, num_warmup_steps=0, **grows)
+    phases = phases_of(config, SecondPhase(0), [examples, longer])
+    found = text_never_read(phases, examples)
     assert found is None if warning is None else found.startswith(warning)
-    assert text_never_read(phases_of(config, SecondPhase(0), [examples, longer]), longer) is None
+    assert text_never_read(phases, longer) is None
 
 
 def test_another_vocabulary_beside_the_examples_is_refused(examples, tmp_path):
@@ -97,41 +76,11 @@ def test_another_vocabulary_beside_the_examples_is_refused(examples, tmp_path):
     (tmp_path / "vocab.txt").write_text(other)
     with pytest.raises(ValueError, match=r"vocab\.txt is not the file that vocab_spec\.json beside it describes"):
         load_tokenizer(str(tmp_path), ExampleSpec.load(str(tmp_path)))
-    spec = {
-        "algorithm": "wordpiece",
-        "lower_case": True,
-        "vocabulary_sha256": hashlib.sha256(other.encode()).hexdigest(),
-    }
+    spec = {"algorithm": "wordpiece", "lower_case": True}
+    spec["vocabulary_sha256"] = hashlib.sha256(other.encode()).hexdigest()
     (tmp_path / "vocab_spec.json").write_text(json.dumps(spec))
     with pytest.raises(ValueError, match="the vocabulary beside the examples is not the one that made them"):
         load_tokenizer(str(tmp_path), ExampleSpec.load(str(tmp_path)))
-
-
-def pretrain_job(folder, tmp_path, **fields):
-    """Four steps of a model of one layer, on examples of at most 16 tokens and the vocabulary of `conftest`."""
-    training = TrainingConfig(
-        train_batch_size=8,
-        num_train_steps=4,
-        num_warmup_steps=1,
-        steps_per_execution=2,
-        eval_batch_size=4,
-        eval_batches=1,
-    )
-    job = PretrainJob(
-        examples=(str(folder),),
-        model=BertConfig(len(VOCABULARY), 16, 1, 1, 32, max_position_embeddings=16),
-        training=training,
-        output_dir=str(tmp_path / "model"),
-        logs_dir=str(tmp_path / "model_run"),
-        training_root=str(tmp_path / "training"),
-        code="of this test",
-    )
-    return dataclasses.replace(job, **fields)
-
-
-def not_exported(model, tokenizer, directory, *_):
-    """What nobody reads is not exported: it takes longer than the training."""
-    Path(directory).mkdir()
 
 
 @pytest.fixture(scope="module")
@@ -151,39 +100,16 @@ def test_pretrain_trains_and_exports(examples, trained_folder):
     assert list(logs.rglob("events*"))
 
 
-def test_other_code_trains_anew(examples, tmp_path, monkeypatch):
-    """The weights of a finished training are not exported as those of a loss that was changed since."""
-
-    def export(model, tokenizer, directory, *_):
-        Path(directory).mkdir(parents=True, exist_ok=True)
-        exported.append(np.concatenate([weight.ravel() for weight in model.get_weights()]))
-
-    exported, loss = [], mlm_nsp.OBJECTIVE.loss
-    monkeypatch.setattr("bert_keras.saved_model.pretrained.export_saved_model", export)
-    negated = dataclasses.replace(mlm_nsp.OBJECTIVE, loss=lambda sums, totals: -loss(sums, totals))
-    for objective, code in ((mlm_nsp.OBJECTIVE, "one"), (negated, "one"), (negated, "another")):
-        monkeypatch.setattr(mlm_nsp, "OBJECTIVE", objective)
-        pretrain(pretrain_job(examples.dir, tmp_path, code=code, output_dir=str(tmp_path / f"model_{len(exported)}")))
-    first, restored, changed = exported
-    np.testing.assert_array_equal(restored, first)
-    assert abs(changed - first).max() > 1e-6
-
-
 def test_pretrain_trains_in_two_phases(examples, tmp_path, monkeypatch):
     """Six steps on rows of 16 tokens, two on longer ones in other batches, whose specification the export has."""
-    longer = tmp_path / "longer"
-    shutil.copytree(examples.dir, longer)
-    for path in longer.glob("Split-*/*"):
-        records = [record.numpy() for record in tf.data.TFRecordDataset(str(path))]
-        with tf.io.TFRecordWriter(str(path)) as writer:
-            for record in records:
-                stored = tf.train.Example.FromString(record)
-                for name in ("input_ids", "input_mask", "segment_ids"):
-                    stored.features.feature[name].int64_list.value.extend([0] * 8)
-                writer.write(stored.SerializeToString())
-    note_shards(longer)
-    spec = json.loads((longer / "example_spec.json").read_text())
-    (longer / "example_spec.json").write_text(json.dumps(spec | {"max_seq_length": 24}))
+
+    def lengthen(features):
+        for name in ("input_ids", "input_mask", "segment_ids"):
+            features[name].int64_list.value.extend([0] * 8)
+
+    longer = Path(shutil.copytree(examples.dir, tmp_path / "longer"))
+    change_examples(longer, lengthen)
+    change_spec(longer, max_seq_length=24)
     job = pretrain_job(examples.dir, tmp_path)
     job = dataclasses.replace(
         job,
@@ -212,11 +138,9 @@ def test_pretrain_trains_on_examples_that_are_masked_while_they_are_read(unmaske
         return mask_tokens(input_ids, input_mask, rng, settings, vocabulary, max_predictions, sequence_ids)
 
     monkeypatch.setattr("bert_keras.data.tfrecord_batches.mask_tokens", mask)
-    spec = json.loads(Path(unmasked_examples.dir, "example_spec.json").read_text())
-    changed = tmp_path / "examples"
-    shutil.copytree(unmasked_examples.dir, changed)
+    changed = Path(shutil.copytree(unmasked_examples.dir, tmp_path / "examples"))
     masking = {"when": "dynamic", "unit": "span", "rounding": "up", "max_predictions_per_seq": 3}
-    (changed / "example_spec.json").write_text(json.dumps({**spec, "masking": masking}))
+    change_spec(changed, masking=masking)
     job = pretrain_job(changed, tmp_path)
     pretrain(job)
     assert len(seen) >= 4
@@ -294,35 +218,17 @@ def test_the_unigram_model_of_next_tokens(tmp_path):
     assert perplexity == pytest.approx((14 / 2 * 14 / 1 * 14 / 2) ** (1 / 3))
 
 
-def answers(folder):
-    served = tf.saved_model.load(folder).signatures
-    text = tf.constant(["the [MASK] sat on a mat", "dog [MASK] far [MASK]"])
-    filled, encoded = served["fill_mask"](text=text), served["encode"](text=text)
-    return [value.numpy() for value in (*map(filled.get, ("tokens", "scores")), encoded["sequence_output"])]
-
-
-def test_before_the_first_step_the_initial_model_answers_as_its_source(examples, trained_folder, tmp_path):
+def test_before_the_first_step_the_initial_model_is_its_source(examples, trained_folder, tmp_path):
     weights = export_initial_model(pretrain_job(examples.dir, tmp_path), trained_folder)
     assert weights.untrained == ()
-    tokens, scores, outputs = answers(str(tmp_path / "model"))
-    their_tokens, their_scores, their_outputs = answers(trained_folder)
-    np.testing.assert_array_equal(tokens, their_tokens)
-    np.testing.assert_allclose(scores, their_scores, rtol=1e-5, atol=1e-7)
-    np.testing.assert_allclose(outputs, their_outputs, rtol=1e-5, atol=1e-6)
-
-
-# One step that changes nothing.
-STANDING = TrainingConfig(
-    train_batch_size=8, num_train_steps=1, num_warmup_steps=0, learning_rate=1e-9, steps_per_execution=1,
-    eval_batch_size=4, eval_batches=1,
-)  # fmt: skip
+    assert_equal(read_any(tmp_path / "model").model, read_any(trained_folder).model)
 
 
 def test_training_may_begin_with_the_unigram_model(examples, tmp_path, monkeypatch):
     """Weights of nearly 0 leave the output bias: masked tokens are answered by their frequencies."""
     monkeypatch.setattr("bert_keras.models.head_start.SPREAD", 1e-6)
     monkeypatch.setattr("bert_keras.saved_model.pretrained.export_saved_model", not_exported)
-    model = BertConfig(len(VOCABULARY), 16, 1, 1, 32, max_position_embeddings=16, initializer_range=1e-6)
+    model = dataclasses.replace(TINY, initializer_range=1e-6)
     settings = PretrainingSettings(head_start=True)
     pretrain(pretrain_job(examples.dir, tmp_path, model=model, training=STANDING, pretraining=settings))
     batch = next(iter(ExampleSet.load(examples.dir).eval_batches(4)))
@@ -338,11 +244,13 @@ def test_training_begins_with_the_initial_model(examples, trained_folder, tmp_pa
     job = pretrain_job(examples.dir, tmp_path, training=STANDING)
     export_initial_model(dataclasses.replace(job, output_dir=str(tmp_path / "initial")), trained_folder)
     pretrain(dataclasses.replace(job, init=str(tmp_path / "initial")))
-    np.testing.assert_allclose(answers(job.output_dir)[1], answers(trained_folder)[1], rtol=1e-4)
+    before, after = (read_any(folder).model.get_weights() for folder in (trained_folder, job.output_dir))
+    for mine, wanted in zip(after, before, strict=True):
+        np.testing.assert_allclose(mine, wanted, rtol=0, atol=1e-6)
 
 
 def test_an_initial_model_of_another_size_is_refused(examples, trained_folder, tmp_path):
-    wide = BertConfig(len(VOCABULARY), 32, 1, 1, 32, max_position_embeddings=16)
+    wide = dataclasses.replace(TINY, hidden_size=32)
     with pytest.raises(InputError, match=r"has hidden_size 16, the model to train has model\.hidden_size=32"):
         export_initial_model(pretrain_job(examples.dir, tmp_path, model=wide), trained_folder)
     assert not (tmp_path / "model").exists()

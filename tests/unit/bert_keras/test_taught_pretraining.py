@@ -3,9 +3,6 @@
 import dataclasses
 import json
 import shutil
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -23,10 +20,9 @@ from bert_keras.pretraining import pretrain
 from bert_keras.tokenizers.wordpiece import BertTokenizer
 from bert_keras.training.flops import known_training_flops
 from tests.support.models.model_folders import write
+from tests.support.models.pretrain_jobs import pretrain_job, pretraining_folder, stopped_at
 from tests.support.models.small_training import built
-from tests.support.processes import environment
 from tests.unit.bert_keras.conftest import VOCABULARY
-from tests.unit.bert_keras.test_pretraining import pretrain_job
 
 CONFIG = BertConfig(len(VOCABULARY), 32, 2, 2, 64, max_position_embeddings=16, initializer_range=0.3)
 TOKENIZER = BertTokenizer(VOCABULARY, True)
@@ -52,27 +48,28 @@ def exported(monkeypatch):
 
 
 def test_the_student_is_exported_and_the_teacher_s_figures_are_noted(examples, tmp_path, exported):
-    """Another teacher, or other settings of learning from it, train anew; the same one elsewhere does not."""
+    """The same teacher elsewhere does not train anew; other settings of learning from it reach the loss."""
     job = pretrain_job(examples.dir, tmp_path, teacher=teach(tmp_path / "teacher"))
-    jobs = {
-        "taught": job,
-        "moved": dataclasses.replace(job, teacher=str(shutil.copytree(job.teacher, tmp_path / "moved"))),
-        "another": dataclasses.replace(job, teacher=teach(tmp_path / "another", num_hidden_layers=1)),
-        "hotter": dataclasses.replace(job, distillation=DistillationSettings(temperature=4.0)),
-        "alone": dataclasses.replace(job, teacher=""),
-    }
-    folders = {}
-    for name, changed in jobs.items():
-        pretrain(dataclasses.replace(changed, output_dir=str(tmp_path / f"{name}_model")))
-        folders[name] = {path.name for path in (tmp_path / "training").iterdir()} - set().union(*folders.values())
-    assert [len(new) for new in folders.values()] == [1, 0, 1, 1, 1]
-    assert all(type(model) is BertForPreTraining for model in exported)
-    weights = [np.concatenate([weight.ravel() for weight in model.get_weights()]) for model in exported]
-    assert np.abs(weights[0] - weights[1]).max() == 0
-    assert all(np.abs(weights[0] - changed).max() > 1e-5 for changed in weights[2:])
+    pretrain(job)
+    pretrain(dataclasses.replace(job, teacher=str(shutil.copytree(job.teacher, tmp_path / "moved"))))
+    assert len(list((tmp_path / "training").iterdir())) == 1
     figures = json.loads((tmp_path / "model_run" / "teacher.json").read_text())
-    assert figures["folder"] == jobs["hotter"].teacher and 0 <= figures["scores"]["mlm_accuracy"] < 1
+    assert figures["folder"] == str(tmp_path / "moved") and 0 <= figures["scores"]["mlm_accuracy"] < 1
     assert figures["scores"]["mlm_perplexity"] > 1
+    pretrain(dataclasses.replace(job, distillation=DistillationSettings(temperature=4.0)))
+    assert all(type(model) is BertForPreTraining for model in exported)
+    first, moved, hotter = (np.concatenate([w.ravel() for w in model.get_weights()]) for model in exported)
+    assert np.abs(first - moved).max() == 0 and np.abs(first - hotter).max() > 1e-5
+
+
+def test_another_teacher_or_none_trains_anew(examples, tmp_path, monkeypatch):
+    taught = pretrain_job(examples.dir, tmp_path, teacher=teach(tmp_path / "teacher"))
+    jobs = (
+        taught,
+        dataclasses.replace(taught, teacher=teach(tmp_path / "another", num_hidden_layers=1)),
+        dataclasses.replace(taught, teacher=""),
+    )
+    assert len({pretraining_folder(monkeypatch, job) for job in jobs}) == 3
 
 
 def refused(directory, line, objective="mlm", student=CONFIG, length=16):
@@ -109,34 +106,14 @@ def test_a_teacher_that_is_not_there_is_refused_before_the_training(examples, tm
     assert not (tmp_path / "training").exists()
 
 
-KILLED = """
-import json, os, signal, sys
-from bert_keras.jobs import PretrainJob
-from bert_keras.pretraining import pretrain
-from bert_keras.training.backends.on_tensorflow.steps import TensorFlowSteps
-
-calls = TensorFlowSteps.__call__
-
-def killed_after_two(steps, *arguments):
-    if steps.step >= 2:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return calls(steps, *arguments)
-
-TensorFlowSteps.__call__ = killed_after_two
-pretrain(PretrainJob.from_fields(json.loads(sys.argv[1])))
-"""
-
-
-@pytest.mark.programs
-def test_a_killed_training_resumes_with_equal_weights(examples, tmp_path, exported, capfd):
+def test_a_stopped_training_resumes_with_equal_weights(examples, tmp_path, exported, capfd):
     """Of two checkpoints the second is never written; with dropout and relations."""
     job = pretrain_job(examples.dir, tmp_path, teacher=teach(tmp_path / "teacher"))
     training = dataclasses.replace(job.training, save_checkpoints_steps=2)
     job = dataclasses.replace(job, training=training, distillation=DistillationSettings(relations_weight=1.0))
     pretrain(dataclasses.replace(job, training_root=str(tmp_path / "whole")))
-    command = [sys.executable, "-c", KILLED, json.dumps(dataclasses.asdict(job))]
-    killed = subprocess.run(command, env=environment(), capture_output=True, text=True)
-    assert killed.returncode == -signal.SIGKILL, killed.stderr[-3000:]
+    with stopped_at(2):
+        pretrain(job)
     pretrain(job)
     assert "resuming training at step 2 of 4" in capfd.readouterr().out
     whole, resumed = (model.get_weights() for model in exported)

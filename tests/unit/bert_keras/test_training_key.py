@@ -20,9 +20,9 @@ from bert_keras.tasks.settings import FineTuningConfig, RestartSettings, TaskSet
 from bert_keras.tasks.table import task_of
 from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
 from bert_keras.training.affects import weights_of
-from bert_keras.training.backends.on_tensorflow.steps import TensorFlowSteps
 from bert_keras.training.config import SecondPhase, TrainingConfig
 from tests.support.models.model_folders import write_huggingface
+from tests.support.models.pretrain_jobs import pretrain_job, pretraining_folder
 from tests.support.models.small_training import log
 from tests.unit.bert_keras.conftest import VOCABULARY
 
@@ -84,32 +84,9 @@ def test_settings_that_declare_nothing_are_of_the_weights():
     assert weights_of(config) == dataclasses.asdict(config)
 
 
-class Named(Exception):
-    """The folder of a pre-training is known."""
-
-
-def pretraining_folder(monkeypatch, job):
-    def stop(folder, settings):
-        raise Named(folder)
-
-    monkeypatch.setattr(pretraining, "tell_what_changed", stop)
-    monkeypatch.setattr(pretraining, "train_in_child", lambda *_: None)
-    with pytest.raises(Named) as named:
-        pretraining.pretrain(job)
-    return str(named.value)
-
-
 @pytest.fixture
 def job(examples, tmp_path):
-    return PretrainJob(
-        examples=(examples.dir,),
-        model=BertConfig(len(VOCABULARY), 16, 1, 1, 32, max_position_embeddings=16),
-        training=TRAINING,
-        output_dir=str(tmp_path / "model"),
-        logs_dir=str(tmp_path / "logs"),
-        training_root=str(tmp_path / "training"),
-        code="one",
-    )
+    return pretrain_job(examples.dir, tmp_path, training=TRAINING, logs_dir=str(tmp_path / "logs"))
 
 
 def test_which_settings_pretrain_anew(monkeypatch, job):
@@ -157,31 +134,22 @@ def test_moved_examples_and_initial_weights_are_the_same(monkeypatch, job, tmp_p
     assert len(folders) == 4
 
 
-def test_a_stopped_training_goes_on_on_two_devices(monkeypatch, job, tmp_path):
+def test_a_stopped_training_goes_on_on_two_devices(monkeypatch, job, tmp_path, capfd):
     """With other intervals and code of the stage: no step is done again, and the losses are those of one device."""
     monkeypatch.setattr(pretraining, "export_with_examples", lambda *_, **__: None)
     quiet = dataclasses.replace(job.model, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     often = dataclasses.replace(job.training, steps_per_execution=1, save_checkpoints_steps=2)
     job = dataclasses.replace(job, model=quiet, training=often)
-    pretraining.pretrain(
-        dataclasses.replace(job, logs_dir=str(tmp_path / "whole"), training_root=str(tmp_path / "other"))
-    )
-    steps = TensorFlowSteps.__call__
-
-    def killed_after_two(self, *args, **kwargs):
-        if int(self._step) == 2:
-            raise KeyboardInterrupt
-        return steps(self, *args, **kwargs)
-
-    monkeypatch.setattr(TensorFlowSteps, "__call__", killed_after_two)
-    with pytest.raises(KeyboardInterrupt):
-        pretraining.pretrain(job)
-    monkeypatch.setattr(TensorFlowSteps, "__call__", steps)
+    pretraining.pretrain(dataclasses.replace(job, logs_dir=str(tmp_path / "whole")))
+    (folder,) = (tmp_path / "training").iterdir()
+    for path in (folder / "checkpoints").glob("ckpt-4*"):
+        path.unlink()
     elsewhere = dataclasses.replace(often, strategy="mirrored", save_checkpoints_steps=3, keep_checkpoint_max=1)
     pretraining.pretrain(dataclasses.replace(job, training=elsewhere, stage_code="another"))
+    assert "resuming training at step 2 of 4" in capfd.readouterr().out
     whole, broken = ({line["step"]: line["loss"] for line in log(tmp_path / name)} for name in ("whole", "logs"))
     assert list(broken) == [1, 2, 3, 4] and broken == pytest.approx(whole, abs=1e-4)
-    (folder,) = (tmp_path / "training").iterdir()
+    assert list((tmp_path / "training").iterdir()) == [folder]
     assert {path.stem for path in (folder / "checkpoints").iterdir()} == {"ckpt-4"}
 
 

@@ -112,42 +112,6 @@ def test_the_encoder_has_no_dropout_in_training():
     np.testing.assert_array_equal(array(model._sequence(x, True)), array(model._sequence(x, False)))
 
 
-def test_training_leaves_the_encoder_and_overfits_sixteen_random_sequences():
-    model = create("weighted_sum_last_four")
-    x = inputs()
-    labels = np.where(x["input_mask"] == 1, np.random.default_rng(1).integers(-1, LABELS, (B, T)), -1)
-    data = {k: tf.constant(v) for k, v in x.items()}
-    before = [array(w) for w in model.backbone.weights]
-    scores = array(model.reader.layer_mix.layer_scores)
-    optimizer = keras.optimizers.Adam(2e-2)
-    optimizer.build(model.trainable_variables)
-
-    @tf.function
-    def step():
-        with tf.GradientTape() as tape:
-            loss = loss_of(TAGS, model(data, training=True), token_labels=labels)
-        variables = model.trainable_variables
-        optimizer.apply(tape.gradient(loss, [v.value for v in variables]), variables)
-
-    assert float(loss_of(TAGS, model(data), token_labels=labels)) > 1.0
-    for _ in range(120):
-        step()
-    assert float(loss_of(TAGS, model(data), token_labels=labels)) < 0.01
-    for a, b in zip(before, model.backbone.weights, strict=True):
-        np.testing.assert_array_equal(a, array(b))
-    assert (array(model.reader.layer_mix.layer_scores) != scores).all()
-
-
-@pytest.mark.parametrize("features", ["embeddings", "concat_last_four"])
-def test_padding_changes_no_output_of_a_token(features):
-    """The backward LSTM starts at the last token, not in the padding."""
-    model, short = create(features), inputs(padding=0)
-    longer = {k: np.pad(v, ((0, 0), (0, 4))) for k, v in short.items()}
-    longer["input_ids"] += 7 * (1 - longer["input_mask"])
-    depth = depth_of(model.config, T) + 2 * T * (4 * H + 2 * 12)  # with both BiLSTM layers
-    assert_equal_but_for_rounding(array(model(short)), array(model(longer))[:, :T], depth)
-
-
 def test_both_directions_are_read_and_start_differently():
     model, x = create("embeddings"), inputs(padding=0)
     changed = {**x, "input_ids": x["input_ids"].copy()}
@@ -158,15 +122,6 @@ def test_both_directions_are_read_and_start_differently():
         assert lstm.backward_layer.go_backwards and not lstm.forward_layer.go_backwards
         pairs = zip(lstm.forward_layer.get_weights()[:2], lstm.backward_layer.get_weights()[:2], strict=True)
         assert all((forward != backward).any() for forward, backward in pairs)
-
-
-def test_the_sizes_of_the_paper():
-    """Section 5.3: two BiLSTM layers of 768; an LSTM on n features has 4 x 768 x (n + 768 + 1) weights."""
-    model = BertForTokenClassification(BertConfig.size(4, 16, vocab_size=5), 9, features="concat_last_four")
-    model.build()
-    counts = [2 * 4 * 768 * (n + 768 + 1) for n in (4 * 16, 2 * 768)]
-    assert [lstm.count_params() for lstm in model.reader.lstms] == counts
-    assert model.classifier.count_params() == 2 * 768 * 9 + 9
 
 
 @pytest.mark.parametrize("features", ["first", "6", "-6", "concat"])

@@ -10,6 +10,7 @@ from bert_keras.models.electra import ElectraConfig, ElectraForPreTraining
 from bert_keras.models.head_start import head_start
 from bert_keras.models.left_to_right import LeftToRightLM
 from bert_keras.models.pretraining_heads import BertForPreTraining
+from tests.support.models.small_training import built
 
 V, T = 50, 40
 # The last token has no vector.
@@ -21,9 +22,10 @@ def config(**fields):
     return BertConfig.size(2, 128, vocab_size=V, max_position_embeddings=T, initializer_range=0.05, **fields)
 
 
-def built(model):
-    model.build()
-    return model
+def text(rows):
+    """Random tokens in one segment."""
+    ids = np.random.default_rng(1).integers(5, V, (rows, T))
+    return {"input_ids": ids, "input_mask": np.ones_like(ids), "segment_ids": np.zeros_like(ids)}
 
 
 def attention(backbone, monkeypatch):
@@ -35,8 +37,7 @@ def attention(backbone, monkeypatch):
         return keras.ops.nn.softmax(x, axis=axis)
 
     monkeypatch.setattr(layers.ops, "softmax", softmax)
-    ids = np.random.default_rng(1).integers(5, V, (1, T))
-    backbone({"input_ids": ids, "input_mask": np.ones_like(ids), "segment_ids": np.zeros_like(ids)})
+    backbone(text(1))
     return found
 
 
@@ -51,7 +52,7 @@ def attention(backbone, monkeypatch):
     ],
 )
 def test_each_head_reads_the_token_at_its_own_distance(make, fields, distances, monkeypatch):
-    model = built(make(config(**fields), seed=3))
+    model = built(make, config(**fields), seed=3)
     before = [probs for layer in attention(model.backbone, monkeypatch) for probs in layer]
     head_start(model, LOG_P, VECTORS)
     after = [probs for layer in attention(model.backbone, monkeypatch) for probs in layer]
@@ -62,10 +63,12 @@ def test_each_head_reads_the_token_at_its_own_distance(make, fields, distances, 
         assert means[distance] > 0.15 > 2 * np.diag(drawn, distance)[inner].mean()
 
 
-def test_output_biases_are_the_unigram_model_and_the_position_table_stays(monkeypatch):
-    drawn, model = (built(BertForPreTraining(config(), seed=3)) for _ in range(2))
+def test_output_biases_are_the_unigram_model_and_the_position_table_stays():
+    """The layer before the output passes on what it reads."""
+    drawn, model = (built(BertForPreTraining, config(), seed=3) for _ in range(2))
     head_start(model, LOG_P, VECTORS)
     np.testing.assert_array_equal(model.mlm_head.output_bias, LOG_P)
+    np.testing.assert_array_equal(model.mlm_head.dense.kernel, np.eye(128))
     changed = {
         mine.path.removeprefix(model.name)
         for mine, theirs in zip(model.weights, drawn.weights, strict=True)
@@ -80,7 +83,7 @@ def test_output_biases_are_the_unigram_model_and_the_position_table_stays(monkey
 
 @pytest.mark.parametrize(("fields", "first"), [({}, 32), ({"position_embedding": "rotary"}, 0)])
 def test_word_embeddings_begin_as_the_vectors_behind_the_sinusoids(fields, first):
-    model = built(BertForPreTraining(config(**fields), seed=3))
+    model = built(BertForPreTraining, config(**fields), seed=3)
     drawn = np.array(model.backbone.embeddings.word_embeddings.embeddings)
     head_start(model, LOG_P, VECTORS)
     words = np.array(model.backbone.embeddings.word_embeddings.embeddings)
@@ -91,15 +94,9 @@ def test_word_embeddings_begin_as_the_vectors_behind_the_sinusoids(fields, first
         np.testing.assert_allclose(scaled, rest * 0.2 / drawn.std(), rtol=1e-5)
 
 
-def test_the_layer_before_the_output_passes_on_what_it_reads():
-    model = built(BertForPreTraining(config(), seed=3))
-    head_start(model, LOG_P, VECTORS)
-    np.testing.assert_array_equal(model.mlm_head.dense.kernel, np.eye(128))
-
-
 def test_more_frequencies_than_a_head_holds_are_shared_by_heads(monkeypatch):
     """Twelve heads of 64 in 768: 96 frequencies, of which each head reads 32."""
-    model = built(BertForPreTraining(BertConfig.size(1, 768, vocab_size=V, max_position_embeddings=T), seed=3))
+    model = built(BertForPreTraining, BertConfig.size(1, 768, vocab_size=V, max_position_embeddings=T), seed=3)
     head_start(model, LOG_P, VECTORS)
     (probs,) = attention(model.backbone, monkeypatch)
     strongest = [max(range(-9, 10), key=lambda d: np.diag(head, d)[9:-9].mean()) for head in probs]
@@ -108,7 +105,7 @@ def test_more_frequencies_than_a_head_holds_are_shared_by_heads(monkeypatch):
 
 def test_a_projected_generator_keeps_its_attention():
     shape = ElectraConfig(config(), embedding_size=128, generator_size=0.5)
-    drawn, model = (built(ElectraForPreTraining(shape, seed=3)) for _ in range(2))
+    drawn, model = (built(ElectraForPreTraining, shape, seed=3) for _ in range(2))
     head_start(model, LOG_P, VECTORS)
 
     def keys(electra):
@@ -121,11 +118,10 @@ def test_a_projected_generator_keeps_its_attention():
 
 
 def test_the_projection_of_albert_keeps_the_scale_of_embeddings():
-    model = built(BertForPreTraining(config(embedding_width=64), seed=3))
+    model = built(BertForPreTraining, config(embedding_width=64), seed=3)
     head_start(model, LOG_P, VECTORS)
-    ids = np.random.default_rng(1).integers(5, V, (8, T))
-    inputs = {"input_ids": ids, "input_mask": np.ones_like(ids), "segment_ids": np.zeros_like(ids)}
-    embedded = np.array(model.backbone.embeddings(ids, inputs["segment_ids"]))
+    inputs = text(8)
+    embedded = np.array(model.backbone.embeddings(inputs["input_ids"], inputs["segment_ids"]))
     projected = np.array(model.backbone(inputs)["embedding_output"])
     np.testing.assert_allclose(projected[..., :16], embedded[..., :16], rtol=1e-6)
     assert projected[..., 16:].std() == pytest.approx(embedded[..., 16:].std(), rel=0.1)

@@ -17,7 +17,7 @@ from bert_keras.models.left_to_right import BiLSTM, GptBert, LeftToRightLM
 from bert_keras.objectives import gpt_bert, mlm
 from bert_keras.objectives.next_token import OBJECTIVE, example_sums, next_tokens
 from tests.support.models.model_folders import write_huggingface, write_tf1
-from tests.support.models.tiny_language import least_loss, overfit, real_sequences, summed
+from tests.support.models.tiny_language import summed
 from tests.support.models.whole_loss import whole
 
 V, T = 40, 12
@@ -104,18 +104,6 @@ def test_a_packed_sequence_has_the_same_outputs_as_alone(model):
             np.testing.assert_allclose(found[name][:, start:end], alone[name], atol=1e-5)
 
 
-def test_only_causality_differs_from_bert(model, random_bert):
-    """The last token of a row sees all in both; the others do not."""
-    features = rows([[12]])
-    both_sides = random_bert(dataclasses.replace(TINY, causal=False, num_hidden_layers=1), BertBackbone)
-    one_side = BertBackbone(dataclasses.replace(TINY, num_hidden_layers=1))
-    one_side.build()
-    one_side.set_weights(both_sides.get_weights())
-    one, both = (np.asarray(m(features)["sequence_output"]) for m in (one_side, both_sides))
-    np.testing.assert_allclose(one[:, -1], both[:, -1], atol=1e-6)
-    assert (np.abs(one - both)[:, :-1].max(-1) > 1e-3).all()
-
-
 def test_the_pooler_takes_the_last_token(model):
     features = rows([[12], [5]])
     found = model.backbone(features)
@@ -172,20 +160,6 @@ def test_sums_by_hand():
     np.testing.assert_array_equal(sums["lm_weight"], [2, 0])
     assert float(whole(OBJECTIVE.loss, summed(sums))) == pytest.approx((-log(3 / 4) - log(1 / 5)) / 2)
     assert float(whole(OBJECTIVE.loss, dict.fromkeys(OBJECTIVE.sums, 0.0))) == 0.0
-
-
-@pytest.mark.slow
-def test_real_sentences_are_learned_by_heart():
-    """To the minimum loss of a model that does not see its targets; not below."""
-    features, tokenizer = real_sequences()
-    sizes = {"max_position_embeddings": 20, "initializer_range": 0.1}
-    config = BertConfig(len(tokenizer.vocabulary), 64, 2, 2, 128, 0.0, 0.0, **sizes, causal=True)
-    least = least_loss(features)
-    reached = overfit(
-        LeftToRightLM(config), features, lambda x: whole(OBJECTIVE.loss, summed(example_sums(x, features))), 200, 5e-3
-    )
-    print(f"reached {reached:.4f}, least {least:.4f}")
-    assert least - 1e-4 < reached < least + 0.02
 
 
 def test_the_model_must_be_causal(random_bert, tmp_path):

@@ -5,16 +5,15 @@ import math
 
 import numpy as np
 import pytest
-import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bert_keras.data.masking import MaskingSettings, MaskingVocabulary, mask_tokens
 from bert_keras.models.config import BertConfig
 from bert_keras.models.spanbert import POSITION_EMBEDDING_SIZE, SpanBertForPreTraining, span_boundaries
 from bert_keras.objectives.span_boundary import OBJECTIVE, example_sums
+from tests.support.models.masked_sentences import spans
 from tests.support.models.rounding import assert_equal_but_for_rounding, depth_of
-from tests.support.models.tiny_language import overfit, real_sequences, summed
+from tests.support.models.tiny_language import summed
 from tests.support.models.whole_loss import whole
 
 V, T, P = 30, 12, 6
@@ -90,17 +89,9 @@ def test_only_when_both_boundaries_are_inside():
     ]  # fmt: skip
 
 
-def test_targets_are_truncated():
-    """The boundaries stay those of the whole span."""
-    features = masked(["ctMMMMMts"])
-    assert found(features, 3) == [[(1, 7, 0), (1, 7, 1), (1, 7, 2), None, None]]
-    assert found(features, 5) == [[(1, 7, place) for place in range(5)]]
-
-
-def test_sequences_of_a_packed_row_have_separate_boundaries():
-    features = masked(["ctMts cMts ", "ctMts ctMts"])
-    assert found(features) == [[(1, 3, 0), None], [(1, 3, 0), (6, 8, 0)]]
-    # [SEP] and [CLS] may be masked too (RoBERTa's masking): no span goes from one sequence into the next.
+def test_no_span_goes_from_one_sequence_of_a_row_into_the_next():
+    """Where [SEP] and [CLS] are masked too, as in RoBERTa."""
+    assert found(masked(["ctMts ctMts"])) == [[(1, 3, 0), (6, 8, 0)]]
     assert found(masked(["ctM MMtts"])) == [[None, None, None]]
 
 
@@ -134,8 +125,7 @@ def test_boundaries_equal_brute_force(rows, max_pair_targets):
 
 def test_masked_examples_have_valid_spans():
     """Spans of `bert_keras.data.masking`: boundaries are never masked, and spans are longer than a token."""
-    features, tokenizer = real_sequences()
-    features |= spans_of(features, tokenizer)
+    features, _ = spans()
     boundaries = span_boundaries(features, 20)
     left, right, places, weights = (np.asarray(x) for x in boundaries)
     for row, positions in enumerate(features["masked_lm_positions"]):
@@ -145,12 +135,6 @@ def test_masked_examples_have_valid_spans():
             assert not set(boundary[row][predicted]) & set(positions[real])
             assert not set(features["input_ids"][row, boundary[row][predicted]]) & {2}
     assert places.max() > 1 and 0 < weights.sum() < features["masked_lm_weights"].sum()
-
-
-def spans_of(features, tokenizer):
-    masking = MaskingSettings(max_predictions_per_seq=P, unit="span", rounding="up", masked_lm_prob=0.3)
-    vocabulary, rng = MaskingVocabulary.of(tokenizer), np.random.default_rng(3)
-    return mask_tokens(features["input_ids"], features["input_mask"], rng, masking, vocabulary, P)
 
 
 def test_head_equals_numpy(random_bert):
@@ -194,38 +178,3 @@ def test_sums_by_hand():
         mlm / 3 + sbo / 2
     )  # the original divides by pairs + 1
     assert float(whole(OBJECTIVE.loss, dict.fromkeys(OBJECTIVE.sums, 0.0))) == 0.0
-
-
-def test_a_packed_sequence_has_the_same_logits_as_alone(random_bert):
-    model = random_bert(TINY, SPANBERT)
-    packed = masked(["cttMts ctMMts"])
-    outputs = model(packed)
-    names = ("input_ids", "input_mask", "segment_ids")
-    second = {name: packed[name][:, 6:] for name in names}
-    second["masked_lm_positions"] = packed["masked_lm_positions"][:, 1:3] - 6
-    second["masked_lm_weights"] = packed["masked_lm_weights"][:, 1:3]
-    for name in ("mlm_logits", "sbo_logits", "sbo_weights"):
-        assert_equal_but_for_rounding(outputs[name][:, 1:3], model(second)[name], DEPTH)
-
-
-@pytest.mark.slow
-def test_real_sentences_are_learned_by_heart():
-    features, tokenizer = real_sequences()
-    features |= spans_of(features, tokenizer)
-    config = BertConfig(
-        len(tokenizer.vocabulary), 64, 1, 2, 128, 0.0, 0.0, max_position_embeddings=20, initializer_range=0.1
-    )
-    model = SPANBERT(config)
-    reached = overfit(model, features, lambda x: whole(OBJECTIVE.loss, summed(example_sums(x, features))), 200, 5e-3)
-    sums = {name: float(value) for name, value in summed(example_sums(model(features), features)).items()}
-    print(f"reached {reached:.4f}", sums)
-    assert reached < 0.03
-    assert sums["sbo_correct"] == sums["sbo_weight"] > 64
-
-
-def test_boundaries_in_a_graph_of_unknown_sizes():
-    features = {name: tf.constant(value) for name, value in masked(["ctMMts", "cMts"]).items()}
-    signature = {name: tf.TensorSpec([None, None], value.dtype) for name, value in features.items()}
-    traced = tf.function(lambda x: span_boundaries(x, 20), input_signature=[signature])
-    for ours, eager in zip(traced(features), span_boundaries(features, 20), strict=True):
-        np.testing.assert_array_equal(ours, eager)

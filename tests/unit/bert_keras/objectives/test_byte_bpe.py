@@ -19,12 +19,10 @@ from bert_keras.models.pretraining_heads import RobertaForMaskedLM
 from bert_keras.pretraining import load_tokenizer, pretrain
 from bert_keras.tokenizers.byte_bpe import ByteBpeTokenizer
 from bert_keras.tokenizers.vocabulary_files import MERGES_FILE
-from bert_keras.training.config import TrainingConfig
 from components.trainer.initial_model import export_initial_model
-from tests.support.models.model_folders import read_any, write
+from tests.support.models.model_folders import assert_equal, read_any, write
+from tests.support.models.pretrain_jobs import STANDING, change_spec, made_for, pretrain_job
 from tests.support.models.tiny_byte_bpe import tiny_byte_bpe
-from tests.unit.bert_keras.objectives.test_registry import made_for
-from tests.unit.bert_keras.test_pretraining import pretrain_job
 
 TOKENIZER = tiny_byte_bpe()
 MODEL = BertConfig(
@@ -43,12 +41,11 @@ def job(examples, tmp_path_factory):
     content = "".join(f"{token}\n" for token in TOKENIZER.vocabulary)
     merges = "".join(f"{left} {right}\n" for left, right in TOKENIZER.merges)
     made = {"vocabulary_sha256": hashlib.sha256(content.encode()).hexdigest()}
-    spec = json.loads((root / "example_spec.json").read_text())
+    change_spec(root, **made, vocab_size=len(TOKENIZER.vocabulary))
     files = {
         "vocab.txt": content,
         MERGES_FILE: f"#version: 0.2\n{merges}",
         "vocab_spec.json": json.dumps({**made, "algorithm": "byte_bpe", "lower_case": False}),
-        "example_spec.json": json.dumps({**spec, **made, "vocab_size": len(TOKENIZER.vocabulary)}),
     }
     for name, text in files.items():
         (root / name).write_text(text)
@@ -112,8 +109,7 @@ def test_what_was_exported_is_a_roberta(source, exported, job, tmp_path):
     read = read_any(exported)
     assert (read.family, read.untrained) == ("roberta", ())
     assert isinstance(read.tokenizer, ByteBpeTokenizer)
-    for mine, theirs in zip(read.model.get_weights(), source[0].get_weights(), strict=True):
-        np.testing.assert_array_equal(mine, theirs)
+    assert_equal(read.model, source[0])
     again = dataclasses.replace(job, output_dir=str(tmp_path / "again"))
     assert export_initial_model(again, exported).trained == ("encoder", "masked-LM head")
     np.testing.assert_allclose(filled(again.output_dir)[1], filled(exported)[1], rtol=1e-5)
@@ -121,12 +117,8 @@ def test_what_was_exported_is_a_roberta(source, exported, job, tmp_path):
 
 @pytest.mark.slow
 def test_training_begins_with_it(job, exported, tmp_path):
-    slow = TrainingConfig(
-        train_batch_size=8, num_train_steps=1, num_warmup_steps=0, learning_rate=1e-9, steps_per_execution=1,
-        eval_batch_size=4, eval_batches=1,
-    )  # fmt: skip
     places = {"output_dir": str(tmp_path / "model"), "logs_dir": str(tmp_path / "logs")}
-    pretrain(dataclasses.replace(job, training=slow, init=exported, **places))
+    pretrain(dataclasses.replace(job, training=STANDING, init=exported, **places))
     np.testing.assert_allclose(filled(places["output_dir"])[1], filled(exported)[1], rtol=1e-4)
 
 
@@ -157,8 +149,7 @@ def test_an_electra_may_have_it(tmp_path):
         write(format, model, TOKENIZER, folder, "electra")
         read = read_any(folder)
         assert read.family == "electra" and read.tokenizer.merges == TOKENIZER.merges
-        for mine, theirs in zip(read.model.get_weights(), model.get_weights(), strict=True):
-            np.testing.assert_array_equal(mine, theirs)
+        assert_equal(read.model, model)
     assert isinstance(read_init(folder).tokenizer, ByteBpeTokenizer)
     encoded = tf.saved_model.load(folder).signatures["encode"](text=tf.constant(["The cat"]))
     assert [token.decode() for token in encoded["tokens"].numpy()[0]] == ["<s>", *TOKENIZER.tokenize("The cat"), "</s>"]

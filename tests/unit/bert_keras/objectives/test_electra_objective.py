@@ -38,10 +38,10 @@ def test_the_noise_is_finite_at_both_ends_of_the_bits(bits, noise, monkeypatch):
 
 
 def test_equal_logits_of_a_large_vocabulary_are_drawn_alike():
-    """Halves of 30,522 tokens, 4,000 draws; float32 noise that ties would prefer the first. Four deviations."""
-    drawn = np.asarray(sample(np.zeros((4000, 30_522), "float32"), keras.random.SeedGenerator(1)))
-    assert abs((drawn < 30_522 // 2).mean() - 0.5) < 4 * 0.5 / 4000**0.5
-    assert len(np.unique(drawn)) > 3700  # expected: 3,750 of 30,522 at 4,000 draws
+    """Halves of 30,522 tokens, 800 draws; noise that ties would prefer the first. Four deviations."""
+    drawn = np.asarray(sample(np.zeros((800, 30_522), "float32"), keras.random.SeedGenerator(1)))
+    assert abs((drawn < 30_522 // 2).mean() - 0.5) < 4 * 0.5 / 800**0.5
+    assert len(np.unique(drawn)) > 775  # expected: 790 of 30,522 at 800 draws
 
 
 def test_the_seed_determines_the_samples_and_calls_differ():

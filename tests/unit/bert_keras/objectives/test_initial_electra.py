@@ -10,16 +10,16 @@ import tensorflow as tf
 
 from bert_keras.errors import InputError
 from bert_keras.models.config import BertConfig
-from bert_keras.models.electra import ElectraConfig, ElectraForPreTraining
+from bert_keras.models.electra import ElectraConfig, ElectraDiscriminator, ElectraForPreTraining
+from bert_keras.objectives import electra
 from bert_keras.pretraining import INITIAL_WEIGHTS_FILE, pretrain
 from bert_keras.saved_model.settings import GENERATOR_FILE
 from bert_keras.tokenizers.wordpiece import BertTokenizer
-from bert_keras.training.config import TrainingConfig
 from components.trainer.initial_model import export_initial_model
-from tests.support.models.model_folders import read_any, write
+from tests.support.models.model_folders import assert_equal, read_any, write
+from tests.support.models.pretrain_jobs import STANDING, made_for, pretrain_job
 from tests.unit.bert_keras.conftest import VOCABULARY
-from tests.unit.bert_keras.objectives.test_registry import ELECTRA, made_for
-from tests.unit.bert_keras.test_pretraining import pretrain_job
+from tests.unit.bert_keras.objectives.test_registry import ELECTRA, check_served
 
 MODEL = BertConfig(len(VOCABULARY), 16, 1, 1, 64, max_position_embeddings=16, hidden_act="gelu_erf")
 TEXTS = ["the cat sat on a mat", "dog ran far from it."]
@@ -61,6 +61,10 @@ def sums(job, folder):
     return tf.saved_model.load(folder).signatures["evaluate"](examples=tf.constant(records))
 
 
+def test_the_generator_fills_masks_but_the_default_is_the_discriminators(job, exported):
+    check_served(job, electra.OBJECTIVE, "sequence_output")
+
+
 def test_before_the_first_step_it_answers_as_its_source(source, exported):
     ids, _ = BertTokenizer(VOCABULARY, True).encode(TEXTS[:1])
     ids = np.array([[2, *ids, 3]])
@@ -69,10 +73,10 @@ def test_before_the_first_step_it_answers_as_its_source(source, exported):
     found = encoded(exported)[:1, : ids.shape[1]]
     assert np.abs(found - expected).max() < 1e-5 * np.abs(expected).max()
     read = read_any(exported)
+    assert isinstance(read.model, ElectraDiscriminator) and not read.untrained
     assert (read.family, read.origin) == ("electra", {"format": "hf", "name": os.path.basename(source[1])})
     for own, theirs in ((read.model, source[0].discriminator), (read.generator, source[0].generator)):
-        for mine, wanted in zip(own.get_weights(), theirs.get_weights(), strict=True):
-            np.testing.assert_array_equal(mine, wanted)
+        assert_equal(own, theirs)
 
 
 @pytest.mark.slow
@@ -101,10 +105,7 @@ def drawn_generator(job, source, tmp_path_factory):
 
 
 def trained_from(job, init, folder, **settings):
-    config = TrainingConfig(
-        train_batch_size=8, num_train_steps=2, num_warmup_steps=0, learning_rate=1e-2, steps_per_execution=1,
-        eval_batch_size=4, eval_batches=1, **settings,
-    )  # fmt: skip
+    config = dataclasses.replace(STANDING, num_train_steps=2, learning_rate=1e-2, **settings)
     logs, root = str(folder / "logs"), str(folder / "training")
     trained = dataclasses.replace(
         job, training=config, init=init, output_dir=str(folder / "model"), logs_dir=logs, training_root=root
@@ -117,8 +118,7 @@ def trained_from(job, init, folder, **settings):
 def test_a_frozen_initial_model_keeps_its_weights_and_its_drawn_generator_learns(job, drawn_generator, tmp_path):
     before = read_any(drawn_generator)
     after = trained_from(job, drawn_generator, tmp_path, freeze_initial=True)
-    for mine, wanted in zip(after.model.get_weights(), before.model.get_weights(), strict=True):
-        np.testing.assert_array_equal(mine, wanted)
+    assert_equal(after.model, before.model)
     own = after.generator.backbone.encoder_layers[0].get_weights()
     fresh = ElectraForPreTraining(after.generator.config)
     fresh.build()
@@ -136,12 +136,8 @@ def test_a_frozen_initial_model_without_anything_new_is_refused(job, exported, t
 @pytest.mark.slow
 def test_training_begins_with_both_networks(job, exported, tmp_path):
     """Whose seed is another: a drawn model differs."""
-    slow = TrainingConfig(
-        train_batch_size=8, num_train_steps=1, num_warmup_steps=0, learning_rate=1e-9, steps_per_execution=1,
-        eval_batch_size=4, eval_batches=1,
-    )  # fmt: skip
     trained = dataclasses.replace(
-        job, training=slow, init=exported, output_dir=str(tmp_path / "model"), logs_dir=str(tmp_path / "logs")
+        job, training=STANDING, init=exported, output_dir=str(tmp_path / "model"), logs_dir=str(tmp_path / "logs")
     )
     pretrain(trained)
     before, after = read_any(exported), read_any(trained.output_dir)

@@ -2,8 +2,6 @@
 
 import dataclasses
 import json
-import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,96 +9,98 @@ import tensorflow as tf
 
 from bert_keras.errors import InputError
 from bert_keras.models.config import BertConfig
-from bert_keras.models.electra import ElectraDiscriminator
+from bert_keras.models.electra import ElectraForPreTraining
 from bert_keras.models.pretraining_heads import BertForPreTraining
 from bert_keras.objectives import electra, gpt_bert, mlm, next_token, span_boundary
 from bert_keras.objectives.registry import pretraining_model
 from bert_keras.objectives.settings import PretrainingSettings
 from bert_keras.pretraining import pretrain
-from tests.support.examples.shard_figures import note_shards
 from tests.support.models.model_folders import read_pushed
+from tests.support.models.pretrain_jobs import made_for, pretrain_job
 from tests.support.models.rounding import assert_equal_but_for_rounding, depth_of
-from tests.unit.bert_keras.test_pretraining import pretrain_job
 
 GPT_BERT, SPAN, ELECTRA = (
     PretrainingSettings("gpt_bert"),
     PretrainingSettings("spanbert"),
     PretrainingSettings("electra", embedding_size=8, generator_size=0.5),
 )
-ALWAYS = {"serving_default", "encode", "encode_pair", "evaluate"}
 
 
-def made_for(objective, examples, root):
-    """The examples as if they had been made for another objective: what it does not have is taken out."""
-    shutil.copytree(examples.dir, root)
-    gone = ("next_sentence", "masked_lm") if objective == "left_to_right" else ("next_sentence",)
-    for path in root.glob("Split-*/*"):
-        records = [record.numpy() for record in tf.data.TFRecordDataset(str(path))]
-        with tf.io.TFRecordWriter(str(path)) as writer:
-            for record in records:
-                stored = tf.train.Example.FromString(record)
-                for name in [name for name in stored.features.feature if name.startswith(gone)]:
-                    del stored.features.feature[name]
-                writer.write(stored.SerializeToString())
-    note_shards(root)
-    spec = json.loads((root / "example_spec.json").read_text())
-    (root / "example_spec.json").write_text(json.dumps(spec | {"objective": objective}))
+LEARNED = {
+    "doc_sentences": (PretrainingSettings(), mlm.OBJECTIVE),
+    "left_to_right": (PretrainingSettings(), next_token.OBJECTIVE),
+    "full_sentences": (GPT_BERT, gpt_bert.OBJECTIVE),
+    "single_sequence": (SPAN, span_boundary.OBJECTIVE),
+    "segment_pair": (ELECTRA, electra.OBJECTIVE),
+}
 
 
-@pytest.mark.parametrize(
-    ("objective", "settings", "learned", "signatures"),
-    [
-        # Less than what is learned below (`span_boundary` beside it), by the model of test_pretrain.py.
-        pytest.param(
-            *("doc_sentences", PretrainingSettings(), mlm.OBJECTIVE, ALWAYS | {"fill_mask"}), marks=pytest.mark.slow
-        ),
-        ("left_to_right", PretrainingSettings(), next_token.OBJECTIVE, ALWAYS),
-        ("full_sentences", GPT_BERT, gpt_bert.OBJECTIVE, ALWAYS | {"fill_mask"}),
-        ("single_sequence", SPAN, span_boundary.OBJECTIVE, ALWAYS | {"fill_mask"}),
-        ("segment_pair", ELECTRA, electra.OBJECTIVE, ALWAYS | {"fill_mask"}),
-    ],
-)
-def test_training_and_export_of_every_objective(examples, tmp_path, objective, settings, learned, signatures):
-    root = tmp_path / "examples"
-    made_for(objective, examples, root)
-    job = pretrain_job(root, tmp_path, pretraining=settings)
-    pretrain(dataclasses.replace(job, model=dataclasses.replace(job.model, causal=objective == "left_to_right")))
-    lines = [json.loads(line) for line in (tmp_path / "model_run" / "log.jsonl").read_text().splitlines()]
+def trained(name, examples, folder):
+    """A job that is done."""
+    settings, learned = LEARNED[name]
+    made_for(name, examples, folder / "examples")
+    job = pretrain_job(folder / "examples", folder, pretraining=settings)
+    pretrain(dataclasses.replace(job, model=dataclasses.replace(job.model, causal=name == "left_to_right")))
+    lines = [json.loads(line) for line in (folder / "model_run" / "log.jsonl").read_text().splitlines()]
     # A GPT-BERT learns next tokens in training only.
     judged = mlm.OBJECTIVE if settings is GPT_BERT else learned
     assert learned.metrics(dict.fromkeys(learned.sums, 1.0)).keys() <= lines[0].keys()
     assert judged.metrics(dict.fromkeys(judged.sums, 1.0)).keys() <= lines[-1].keys()
     assert ("model_flops_utilization" in lines[0]) == (judged is mlm.OBJECTIVE)
+    return job
 
-    served = tf.saved_model.load(job.output_dir)
-    assert set(served.signatures) == signatures
+
+def check_served(job, judged, default):
+    """The signatures of a model without pairs; `default`: an output of the default signature."""
+    served = tf.saved_model.load(job.output_dir).signatures
+    fills_masks = judged is not next_token.OBJECTIVE
+    assert set(served) - {"fill_mask"} == {"serving_default", "encode", "encode_pair", "evaluate"}
+    assert ("fill_mask" in served) == fills_masks
     texts = tf.constant(["The cat sat on a mat.", "A dog"])
-    outputs = served.signatures["serving_default"](text=texts if "fill_mask" not in signatures else texts + " [MASK]")
-    # Of an ELECTRA the generator fills masks, but the default is the discriminator's.
-    assert ("scores" if "fill_mask" in signatures and settings is not ELECTRA else "sequence_output") in outputs
-    # None of these objectives trains the pooler.
-    encoded = served.signatures["encode_pair"](text=texts, text_pair=texts)
-    assert encoded["sequence_output"].shape[::2] == (2, 16) and "pooled_output" not in encoded
-    records = [record.numpy() for record in tf.data.TFRecordDataset(tf.io.gfile.glob(f"{root}/Split-eval/*"))]
-    once, again = (served.signatures["evaluate"](examples=tf.constant(records)) for _ in range(2))
+    assert default in served["serving_default"](text=texts + " [MASK]" if fills_masks else texts)
+    assert served["encode_pair"](text=texts, text_pair=texts)["sequence_output"].shape[::2] == (2, 16)
+    shards = tf.io.gfile.glob(f"{job.examples[0]}/Split-eval/*")
+    records = [record.numpy() for record in tf.data.TFRecordDataset(shards)]
+    once, again = (served["evaluate"](examples=tf.constant(records)) for _ in range(2))
     assert {name for name in once if not name.endswith("_guessed")} == set(judged.sums)
     assert once[judged.sums[0]].shape == (20,)
     for name in judged.sums:
         np.testing.assert_array_equal(once[name], again[name])
+    return served
 
+
+# The first learns less than another (`span_boundary` beside it), by the model of test_pretraining.py.
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param("doc_sentences", marks=pytest.mark.slow), "left_to_right", "full_sentences", "single_sequence"],
+)
+def test_training_and_export_of_every_objective(examples, tmp_path, name):
+    job = trained(name, examples, tmp_path)
+    settings, learned = LEARNED[name]
+    default = "sequence_output" if name == "left_to_right" else "scores"
+    served = check_served(job, mlm.OBJECTIVE if settings is GPT_BERT else learned, default)
+    # None of these objectives trains the pooler.
+    assert "pooled_output" not in served["encode_pair"].structured_outputs
     # Weights for fine-tuning: the encoder of the export gives what it serves.
-    directory = Path(job.output_dir)
-    found = read_pushed(str(directory))
-    model = found.model
-    assert isinstance(model, ElectraDiscriminator if settings is ELECTRA else BertForPreTraining)
-    assert found.family == ("electra" if settings is ELECTRA else "bert")
-    assert set(found.untrained) == (set() if settings is ELECTRA else {"pooler", "next-sentence head"})
-    assert model.backbone.config.causal == (objective == "left_to_right")
-    encoded = served.signatures["encode"](text=tf.constant(["the cat sat"]))
+    found = read_pushed(job.output_dir)
+    assert isinstance(found.model, BertForPreTraining) and found.family == "bert"
+    assert set(found.untrained) == {"pooler", "next-sentence head"}
+    backbone = found.model.backbone
+    assert backbone.config.causal == (name == "left_to_right")
+    encoded = served["encode"](text=tf.constant(["the cat sat"]))
     ids = np.array([[2, 5, 6, 7, 3]])
-    ours = model.backbone({"input_ids": ids, "input_mask": np.ones_like(ids), "segment_ids": 0 * ids})
-    depth = depth_of(model.backbone.config, ids.shape[1])
+    ours = backbone({"input_ids": ids, "input_mask": np.ones_like(ids), "segment_ids": 0 * ids})
+    depth = depth_of(backbone.config, ids.shape[1])
     assert_equal_but_for_rounding(encoded["sequence_output"], ours["sequence_output"], depth)
+
+
+def test_training_of_an_electra(examples, tmp_path, monkeypatch):
+    """What it exports is in test_initial_electra.py."""
+    exported = []
+    monkeypatch.setattr("bert_keras.pretraining.export_with_examples", lambda *args, **_: exported.append(args[:2]))
+    trained("segment_pair", examples, tmp_path)
+    ((model, objective),) = exported
+    assert isinstance(model, ElectraForPreTraining) and objective is electra.OBJECTIVE
 
 
 @pytest.mark.parametrize(

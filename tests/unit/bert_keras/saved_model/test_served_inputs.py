@@ -41,7 +41,7 @@ def assert_same_inputs(tokenizer, settings, texts, pairs=None):
         inputs = [{"text": text, "text_pair": pair} for text, pair in zip(texts, pairs, strict=True)]
     rows = [TaskRow(str(i), of_row) for i, of_row in enumerate(inputs)]
     expected = task_type_of(task).features(rows, task, settings, tokenizer).arrays
-    served = tf.function(TextInputs(tokenizer, settings.max_seq_length, settings.truncation))
+    served = tf.function(TextInputs(tokenizer, settings.max_seq_length, settings.truncation), autograph=False)
     actual = served(*(tf.constant(column, tf.string) for column in (texts, pairs) if column is not None))
     assert set(actual) == set(expected) == {"input_ids", "input_mask", "segment_ids"}
     for name, array in actual.items():
@@ -50,13 +50,16 @@ def assert_same_inputs(tokenizer, settings, texts, pairs=None):
     return actual["input_ids"].numpy()
 
 
-@pytest.mark.parametrize("length", [8, 9, 11, 64])
-@pytest.mark.parametrize("truncation", TRUNCATIONS)
+# Of 6, 7 and 9 places a quarter is the head's; the others cut at any length alike.
+@pytest.mark.parametrize(
+    ("truncation", "length"),
+    [("head", 9), ("head", 64), ("tail", 8), ("head_tail", 8), ("head_tail", 9), ("head_tail", 11)],
+)
 def test_single_texts(truncation, length):
     assert_same_inputs(TOKENIZER, TaskSettings(max_seq_length=length, truncation=truncation), TEXTS)
 
 
-@pytest.mark.parametrize("length", [8, 9, 11, 64])
+@pytest.mark.parametrize("length", [8, 9, 64])
 def test_pairs(length):
     first, second = zip(*[(a, b) for a in TEXTS for b in TEXTS], strict=True)
     assert_same_inputs(TOKENIZER, TaskSettings(max_seq_length=length), list(first), list(second))

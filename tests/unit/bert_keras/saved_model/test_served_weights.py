@@ -1,4 +1,4 @@
-"""The export folds weights: served graphs compute nothing from weights alone, and give the same numbers."""
+"""Served graphs compute nothing from weights alone, in the precision of the export, and give the same numbers."""
 
 import dataclasses
 from pathlib import Path
@@ -11,6 +11,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 
 from bert_keras.data.example_format import ExampleLayout
+from bert_keras.errors import InputError
 from bert_keras.models.config import BertConfig
 from bert_keras.models.ensemble import Ensemble
 from bert_keras.models.pretraining_heads import BertForPreTraining
@@ -22,9 +23,15 @@ from bert_keras.saved_model.task_signatures import export_task_model
 from bert_keras.tasks.settings import TaskSettings
 from bert_keras.tasks.table import task_of
 from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
+from pipeline.recipes.bert import tiny_cpu
+from pipeline.recipes.finetuning import finetuning
+from pipeline.recipes.settings import with_settings
 from tests.support.models import every_model
 
 PRECISIONS = ("float32", "mixed_bfloat16")
+# All in bfloat16, where another order rounds otherwise; in float32 one of each kind of attention, and an LSTM.
+COPIES = [(name, "mixed_bfloat16") for name in every_model.CASES]
+COPIES += [(name, "float32") for name in ("bert, packed", "modern", "mpnet, packed", "deberta", "features")]
 TOKENIZER = BertTokenizer([*SPECIAL_TOKENS, "a", "cat", "sat", "."], True)
 # The query's scale, 8 ** -0.5, is not a power of two.
 CONFIG = BertConfig(len(TOKENIZER.vocabulary), 16, 2, 2, 48, max_position_embeddings=16)
@@ -78,8 +85,7 @@ def exported(request, tmp_path_factory):
     return name, precision, directory, export(name, directory, precision)
 
 
-@pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize("name", every_model.CASES)
+@pytest.mark.parametrize(("name", "precision"), COPIES)
 def test_served_copies_give_the_numbers_of_the_model(name, precision):
     case = every_model.CASES[name]
     model = every_model.random_model(case)
@@ -99,11 +105,29 @@ def test_served_copies_give_the_numbers_of_the_model(name, precision):
         np.testing.assert_array_equal(tf.cast(found[key], tf.float32), tf.cast(value, tf.float32), err_msg=key)
 
 
+def graph_of(directory):
+    (graph,) = SavedModel.FromString((directory / "saved_model.pb").read_bytes()).meta_graphs
+    return graph
+
+
+def products(directory):
+    """The dtypes of the matrix products in a SavedModel."""
+    nodes = [node for function in graph_of(directory).graph_def.library.function for node in function.node_def]
+    return {tf.as_dtype(node.attr["T"].type) for node in nodes if node.op in ("MatMul", "BatchMatMulV2")}
+
+
+def test_the_graph_computes_in_the_precision_and_answers_in_float32(exported):
+    _, precision, directory, _ = exported
+    assert (tf.bfloat16 in products(directory)) == (precision == "mixed_bfloat16")
+    signatures = graph_of(directory).signature_def.values()
+    types = {output.dtype for signature in signatures for output in signature.outputs.values()}
+    assert tf.float32.as_datatype_enum in types and tf.bfloat16.as_datatype_enum not in types
+
+
 def test_served_graphs_compute_nothing_from_weights_alone(exported):
     _, _, directory, _ = exported
-    (meta_graph,) = SavedModel.FromString((directory / "saved_model.pb").read_bytes()).meta_graphs
     reads = 0
-    for function in meta_graph.graph_def.library.function:
+    for function in graph_of(directory).graph_def.library.function:
         made, read = made_of_weights(function.node_def)
         assert not [node.name for node in made if node.op not in FREE]
         reads += read
@@ -166,3 +190,44 @@ def arrays(path: Path):
             lambda name, item: found.__setitem__(name, item[()]) if isinstance(item, h5py.Dataset) else None
         )
     return found
+
+
+def near_but_not_equal(low, full):
+    """Compare up to bfloat16's rounding, which keeps three digits."""
+    assert low.dtype == full.dtype == tf.float32
+    np.testing.assert_allclose(low, full, rtol=0.1, atol=0.05)
+    assert np.abs(low - full).max() > 1e-6
+
+
+@pytest.mark.slow
+def test_answers_in_bfloat16_are_near(tmp_path):
+    """Whatever policy the training left behind, which stays."""
+    model = BertForPreTraining(dataclasses.replace(CONFIG, num_hidden_layers=1), seed=1)
+    model.build()
+    model.set_weights([weight * 4 for weight in model.get_weights()])
+    text = tf.constant(["a cat sat [MASK]", "a cat [MASK] . a [MASK]"])
+    inputs = {"encode": [text], "fill_mask": [text], "next_sentence": [text, text]}
+    answers = []
+    for precision in PRECISIONS:
+        keras.mixed_precision.set_dtype_policy("mixed_bfloat16")
+        try:
+            settings = ExportSettings(precision)
+            export_saved_model(model, TOKENIZER, str(tmp_path), ExampleLayout.bert(16, 3), export=settings)
+            assert keras.mixed_precision.dtype_policy().name == "mixed_bfloat16"
+        finally:
+            keras.mixed_precision.set_dtype_policy("float32")
+        served = tf.saved_model.load(str(tmp_path)).signatures
+        found = {}
+        for name, texts in inputs.items():
+            found |= served[name](**dict(zip(("text", "text_pair"), texts, strict=False)))
+        answers.append(found)
+    for name in ("sequence_output", "pooled_output", "scores", "is_next"):
+        near_but_not_equal(answers[1][name], answers[0][name])
+
+
+@pytest.mark.parametrize("recipe", [tiny_cpu(), finetuning("mrpc")])
+def test_the_serving_check_needs_a_tolerance_for_bfloat16(recipe):
+    with pytest.raises(InputError, match=r"also set serving.max_difference, to 0.05"):
+        with_settings(recipe, ["export.precision=mixed_bfloat16"])
+    settings = ["export.precision=mixed_bfloat16", "serving.max_difference=0.05"]
+    assert with_settings(recipe, settings).export.precision == "mixed_bfloat16"

@@ -136,27 +136,6 @@ def test_200_real_questions_have_the_same_answers(random_bert, version, length, 
     assert sum(one.text != "" for one in expected) == (100 if version == "2.0" else 200)
 
 
-def tiny(random_bert):
-    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
-    config = BertConfig(vocab_size=len(TOKENIZER.vocabulary), max_position_embeddings=32, **sizes)
-    return random_bert(config, BertForSpanExtraction)
-
-
-def test_it_can_be_saved_and_has_one_op_that_is_not_tensorflows_own(random_bert, tmp_path):
-    model, task_settings = tiny(random_bert), TaskSettings(max_seq_length=20, max_query_length=6, doc_stride=5)
-    module = tf.Module()
-    module.answers = SpanAnswers(model, TOKENIZER, task_settings, TASKS["squad1.1"])
-    tf.saved_model.save(module, str(tmp_path), signatures={"serving_default": module.answers.__call__})
-    loaded = tf.saved_model.load(str(tmp_path)).signatures["serving_default"]
-    rows = rows_of([("ab c?", "abcd e-f. " * 20), ("", "Éa"), ("漢", ""), ("a " * 30, "b c d")])
-    expected, _ = offline(model, rows, TASKS["squad1.1"], task_settings, TOKENIZER)
-    assert_same(ask(lambda q, c: loaded(question=q, context=c), rows), expected, rows, atol=1e-5)
-    graph = loaded.graph.as_graph_def()
-    nodes = [*graph.node, *(node for function in graph.library.function for node in function.node_def)]
-    ops = {node.op for node in nodes} - {function.signature.name for function in graph.library.function}
-    assert {op for op in ops if not hasattr(tf.raw_ops, op)} == {"WordpieceTokenizeWithOffsets"}
-
-
 def test_no_questions_and_empty_contexts():
     task_settings = TaskSettings(max_seq_length=20, max_query_length=6)
     answers = SpanAnswers(Lookup(), TOKENIZER, task_settings, TASKS["squad1.1"])

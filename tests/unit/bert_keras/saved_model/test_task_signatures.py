@@ -1,21 +1,24 @@
 """The SavedModel's answers to raw text equal the model's answers to features, for every task type."""
 
-import csv
+import contextlib
 import dataclasses
+import functools
 import itertools
 import json
-import os
 import types
-from pathlib import Path
+from unittest import mock
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from scipy.special import expit, softmax
+from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 
 from bert_keras.finetuning.training import TrainedTask
 from bert_keras.models.config import BertConfig
 from bert_keras.models.ensemble import Ensemble
+from bert_keras.saved_model import task_signatures
 from bert_keras.saved_model.task_signatures import export_task_model
 from bert_keras.tasks.answers import parse_answer
 from bert_keras.tasks.rows import TaskRow
@@ -24,119 +27,92 @@ from bert_keras.tasks.table import task_of
 from bert_keras.tasks.task_types import task_type_of
 from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
 from serving import protos
-from serving.client import ClientError
 from serving.server import Server
 from tests.support.models.rounding import assert_equal_but_for_rounding, depth_of
+from tests.support.models.task_models import InProcess, serialized
 from tests.support.serving.task_client import TaskClient
 
-DATA = os.environ.get("BERT_DATA_DIR")
 LETTERS = "abcdefghijklmnopqrstuvwxyzß漢.,'?"
-TAGS = ("B-person", "I-person", "O")
+TOKENIZER = BertTokenizer([*SPECIAL_TOKENS, "the", "cat", *LETTERS, *("##" + letter for letter in LETTERS)], True)
 TASKS = {
     "classification": task_of("mrpc"),
     "multi_label": dataclasses.replace(task_of("text-pair-labels"), labels=("joy", "love", "é")),
     "regression": task_of("sts-b"),
     "multiple_choice": task_of("codah"),
-    "tagging": dataclasses.replace(task_of("ner"), labels=TAGS),
+    "tagging": dataclasses.replace(task_of("ner"), labels=("B-person", "I-person", "O")),
     "span": task_of("squad2.0"),
 }
 SETTINGS = TaskSettings(max_seq_length=24, max_query_length=8, doc_stride=6, truncation="head_tail")
-SIZES = BertConfig(1, 32, 2, 2, 64, max_position_embeddings=32)
+SIZES = BertConfig(len(TOKENIZER.vocabulary), 16, 1, 2, 32, max_position_embeddings=32)
 DEPTH = depth_of(SIZES, SETTINGS.max_seq_length)
 TEXTS = ("", "\x00\u200b", "Café 漢字, The CAT's", "the " * 40 + "end", "What cat?")
 
 
-def columns(*path):
-    with Path(DATA, *path).open(encoding="utf-8-sig") as lines:
-        return list(itertools.islice(csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE), 201))[1:]
-
-
-def real_inputs(kind):
-    """Inputs of rows of the official data."""
-    if kind in ("classification", "multi_label"):
-        return [{"text": row[3], "text_pair": row[4]} for row in columns("glue", "MRPC", "msr_paraphrase_train.txt")]
-    if kind == "regression":
-        return [{"text": row[7], "text_pair": row[8]} for row in columns("glue", "STS-B", "train.tsv")]
-    if kind == "multiple_choice":
-        return [{"text": row[1], "choices": tuple(row[2:6])} for row in columns("codah", "fold0_train.tsv")]
-    if kind == "tagging":
-        lines = Path(DATA, "wnut17", "emerging.dev.conll").read_text().split("\n")
-        sentences = itertools.groupby(lines, lambda line: bool(line.strip()))
-        texts = [" ".join(line.split("\t")[0] for line in of_one) for is_one, of_one in sentences if is_one]
-        return [{"text": text} for text in texts[:200]]
-    articles = json.loads(Path(DATA, "squad", "dev-v2.0-even-articles.json").read_text())["data"]
-    paragraphs = [paragraph for article in articles for paragraph in article["paragraphs"][:3]]
-    return [{"question": p["qas"][0]["question"], "context": p["context"][:400]} for p in paragraphs[:40]]
-
-
-def made_up_inputs(kind):
+def rows_of(kind):
     """Every text beside every other one."""
     pairs = list(itertools.product(TEXTS, TEXTS))
     if kind == "multiple_choice":
-        return [{"text": a, "choices": (b, "a cat", b + " sat", "the")} for a, b in pairs]
-    if kind == "tagging":
+        inputs = [{"text": a, "choices": (b, "a cat", b + " sat", "the")} for a, b in pairs]
+    elif kind == "tagging":
         # Rows have words, a space between two.
-        return [{"text": text} for text in ("Café 漢字, The CAT's", "\u200b a \x00", "the " * 40 + "end", "cats")]
-    first, second = ("question", "context") if kind == "span" else ("text", "text_pair")
-    return [{first: a, second: b} for a, b in pairs]
+        inputs = [{"text": text} for text in ("Café 漢字, The CAT's", "\u200b a \x00", "the " * 40 + "end", "cats")]
+    else:
+        first, second = ("question", "context") if kind == "span" else ("text", "text_pair")
+        inputs = [{first: a, second: b} for a, b in pairs]
+    return [TaskRow(f"row {i}", of_row) for i, of_row in enumerate(inputs)]
 
 
-@pytest.fixture(scope="module")
-def tokenizer():
-    if DATA:  # its characters and commonest words: test_wordpiece_graph.py has the whole of it
-        vocabulary = Path(DATA, "vocab", "bert-base-uncased-vocab.txt").read_text(encoding="utf-8").split("\n")
-        return BertTokenizer(vocabulary[:6000], lower_case=True)
-    return BertTokenizer([*SPECIAL_TOKENS, "the", "cat", *LETTERS, *("##" + letter for letter in LETTERS)], True)
-
-
-def sharp(task, tokenizer, settings=SETTINGS, seed=1):
+def sharp(task, settings=SETTINGS, seed=3):
     """A model with different outputs for different texts."""
-    config = dataclasses.replace(SIZES, vocab_size=len(tokenizer.vocabulary))
-    model = task_type_of(task).create_model(config, task, settings, seed)
+    model = task_type_of(task).create_model(SIZES, task, settings, seed)
     model.build()
     model.set_weights([w * 8 for w in model.get_weights()])
     return model
 
 
 @pytest.fixture(scope="module", params=TASKS)
-def exported(request, tokenizer, tmp_path_factory):
-    """A task's model, rows, its SavedModel, and a client of a server that serves it."""
-    task = TASKS[request.param]
-    model = sharp(task, tokenizer)
+def exported(request, tmp_path_factory):
+    """A task's model, rows, and SavedModel, with a client of it; one is that of a server."""
+    task, traces = TASKS[request.param], []
+    model = sharp(task)
     directory = tmp_path_factory.mktemp(task.kind) / "1"
-    export_task_model(model, task, SETTINGS, tokenizer, str(directory))
-    inputs = made_up_inputs(task.kind) + (real_inputs(task.kind) if DATA else [])
-    with Server(directory.parent, grpc_port=0, rest_port=0) as server:
-        assert server.wait_until_available(120)
-        with TaskClient(f"127.0.0.1:{server.grpc_port}", timeout=300) as client:
-            yield types.SimpleNamespace(
-                task=task,
-                directory=directory,
-                rows=[TaskRow(f"row {i}", of_row, None) for i, of_row in enumerate(inputs)],
-                trained=TrainedTask(model, task, SETTINGS, tokenizer),
-                signatures=tf.saved_model.load(str(directory)).signatures,
-                client=client,
-            )
+
+    def counted(*arguments):
+        made = label_answers(*arguments)
+        return dataclasses.replace(made, answer=lambda *texts: traces.append(texts) or made.answer(*texts))
+
+    label_answers = task_signatures.label_answers
+    with mock.patch.object(task_signatures, "label_answers", counted):
+        export_task_model(model, task, SETTINGS, TOKENIZER, str(directory))
+    signatures = tf.saved_model.load(str(directory)).signatures
+    with contextlib.ExitStack() as stack:
+        client = InProcess(signatures)
+        if task.kind == "classification":
+            server = stack.enter_context(Server(directory.parent, grpc_port=0, rest_port=0))
+            assert server.wait_until_available(120)
+            client = stack.enter_context(TaskClient(f"127.0.0.1:{server.grpc_port}", timeout=300))
+        yield types.SimpleNamespace(
+            task=task,
+            directory=directory,
+            traces=traces,
+            rows=rows_of(task.kind),
+            trained=TrainedTask(model, task, SETTINGS, TOKENIZER),
+            signatures=signatures,
+            client=client,
+        )
+
+
+of_classes, of_tags = (
+    pytest.mark.parametrize("exported", [kind], indirect=True) for kind in ("classification", "tagging")
+)
+probabilities = functools.partial(softmax, axis=-1)
 
 
 def column(rows, name):
     return [list(row.inputs[name]) if name == "choices" else row.inputs[name] for row in rows]
 
 
-def softmax(logits):
-    odds = np.exp(logits.astype("float64") - logits.max(-1, keepdims=True))
-    return odds / odds.sum(-1, keepdims=True)
-
-
-def serialized(rows):
-    features = [
-        {name: tf.train.Feature(bytes_list=tf.train.BytesList(value=v)) for name, v in row.to_features().items()}
-        for row in rows
-    ]
-    return [tf.train.Example(features=tf.train.Features(feature=f)).SerializeToString() for f in features]
-
-
-def test_grpc_answers_equal_the_model_on_features(exported):
+def test_served_answers_equal_the_model_on_features(exported):
     rows, client = exported.rows, exported.client
     outputs, features = exported.trained.outputs(rows, 64)
     answers = exported.trained.answers(rows, 64)
@@ -147,8 +123,7 @@ def test_grpc_answers_equal_the_model_on_features(exported):
         scores = [[dict(of_row)[label] for label in exported.task.labels] for of_row in found]
         likely = [[name for name in exported.task.labels if dict(of_row)[name] >= 0.5] for of_row in found]
         assert answers == (likely if kind == "multi_label" else [of_row[0][0] for of_row in found])
-        sigmoid = 1 / (1 + np.exp(-outputs.astype("float64")))
-        expected = sigmoid if kind == "multi_label" else softmax(outputs)
+        expected = (expit if kind == "multi_label" else probabilities)(outputs.astype("float64"))
         assert_equal_but_for_rounding(scores, expected, DEPTH, np.abs(outputs).max())
     elif kind == "regression":
         found = client.regress(column(rows, "text"), column(rows, "text_pair"))
@@ -158,13 +133,13 @@ def test_grpc_answers_equal_the_model_on_features(exported):
         scores = [scores for _, scores in found]
         # Two choices can be equal but for rounding: each side then chooses its own.
         assert [of_row[choice] for choice, of_row in found] == np.max(scores, -1).tolist()
-        assert_equal_but_for_rounding(scores, softmax(outputs), DEPTH, np.abs(outputs).max())
+        assert_equal_but_for_rounding(scores, probabilities(outputs), DEPTH, np.abs(outputs).max())
     elif kind == "tagging":
         found = client.tag(column(rows, "text"))
         assert [[word.tag for word in of_row] for of_row in found] == answers
         assert [[word.word for word in of_row] for of_row in found] == [t.split() for t in column(rows, "text")]
         row, place = np.nonzero(features.windows >= 0)
-        scores = softmax(outputs).max(-1)
+        scores = probabilities(outputs).max(-1)
         seen = [found[i][word].score for i, word in zip(row, features.windows[row, place], strict=True)]
         assert_equal_but_for_rounding(seen, scores[row, place], DEPTH, np.abs(outputs).max())
         assert len(seen) + sum(word.score == 0 for of_row in found for word in of_row) == sum(map(len, found))
@@ -211,16 +186,36 @@ def test_bytes_that_are_not_utf8_are_left_out(exported):
         assert found[name].numpy().tolist() == expected[name].numpy().tolist(), name
 
 
+@of_classes
 def test_encode_equals_the_encoder(exported):
     pair = {"text": tf.constant(["a cat"]), "text_pair": tf.constant(["the end"])}
-    task, row = task_of("mrpc"), TaskRow("0", {"text": "a cat", "text_pair": "the end"})
-    arrays = task_type_of(task).features([row], task, SETTINGS, exported.trained.tokenizer).arrays
+    row = TaskRow("0", {"text": "a cat", "text_pair": "the end"})
+    arrays = task_type_of(exported.task).features([row], exported.task, SETTINGS, TOKENIZER).arrays
     expected = exported.trained.model.backbone(arrays)["sequence_output"]
-    encoded = exported.signatures["encode_pair"](**pair)
-    assert_equal_but_for_rounding(encoded["sequence_output"], expected, DEPTH)
+    assert_equal_but_for_rounding(exported.signatures["encode_pair"](**pair)["sequence_output"], expected, DEPTH)
     assert exported.signatures["encode"](text=pair["text"])["tokens"].shape == (1, 4)
-    # Heads of spans and tags do not read the pooler, so nothing trained it.
-    assert ("pooled_output" in encoded) == (exported.trained.task.kind not in ("span", "tagging"))
+
+
+def test_encode_has_a_pooled_output_if_it_was_trained(exported):
+    """Heads of spans and tags do not read the pooler."""
+    for name in ("encode", "encode_pair"):
+        outputs = exported.signatures[name].structured_outputs
+        assert "sequence_output" in outputs
+        assert ("pooled_output" in outputs) == (exported.task.kind not in ("span", "tagging"))
+
+
+@of_classes
+def test_answers_are_traced_once_for_all_signatures(exported):
+    """Tracing is most of the time: serving_default, classify, evaluate and the warm-up requests share one trace."""
+    assert len(exported.traces) == 1
+
+
+@pytest.mark.parametrize("exported", ["span"], indirect=True)
+def test_a_graph_has_one_op_that_is_not_tensorflows_own(exported):
+    graph = exported.signatures["serving_default"].graph.as_graph_def()
+    nodes = [*graph.node, *(node for function in graph.library.function for node in function.node_def)]
+    ops = {node.op for node in nodes} - {function.signature.name for function in graph.library.function}
+    assert {op for op in ops if not hasattr(tf.raw_ops, op)} == {"WordpieceTokenizeWithOffsets"}
 
 
 def test_files_for_further_training_are_written(exported):
@@ -229,7 +224,7 @@ def test_files_for_further_training_are_written(exported):
     assert task == exported.task
     settings = TaskSettings(**json.loads((directory / TASK_SETTINGS_FILE).read_text()))
     assert settings == SETTINGS
-    assert tuple((directory / "vocab.txt").read_text().splitlines()) == exported.trained.tokenizer.vocabulary
+    assert tuple((directory / "vocab.txt").read_text().splitlines()) == TOKENIZER.vocabulary
     again = task_type_of(task).create_model(
         BertConfig.from_json((directory / "bert_config.json").read_text()), task, settings, 7
     )
@@ -254,9 +249,9 @@ def test_every_text_signature_has_a_warm_up_request(exported):
     assert seen == set(exported.signatures) - {"evaluate"}
 
 
-@pytest.mark.parametrize("exported", ["classification", "regression"], indirect=True)
-def test_classify_and_regress_equal_predict(exported):
-    """Classify and Regress over gRPC, with the pair as the context of all Examples."""
+@of_classes
+def test_classify_equals_predict(exported):
+    """Over gRPC, with the pair as the context of all Examples."""
     rows = [row for row in exported.rows if row.inputs["text_pair"] == "What cat?"]
     assert len(rows) == len(TEXTS)
     given = protos.Input()
@@ -264,22 +259,24 @@ def test_classify_and_regress_equal_predict(exported):
     for row in rows:
         example = given.example_list_with_context.examples.add()
         example.features.feature["text"].bytes_list.value.append(row.inputs["text"].encode())
-    texts = column(rows, "text"), column(rows, "text_pair")
-    stub = exported.client._prediction
-    if exported.task.kind == "classification":
-        spec = protos.ModelSpec(name="bert", signature_name="classify")
-        result = stub.Classify(protos.ClassificationRequest(model_spec=spec, input=given)).result
-        found = [[(one.label, one.score) for one in row.classes] for row in result.classifications]
-        assert [sorted(row, key=lambda one: -one[1]) for row in found] == exported.client.classify(*texts)
-    else:
-        spec = protos.ModelSpec(name="bert", signature_name="regress")
-        result = stub.Regress(protos.RegressionRequest(model_spec=spec, input=given)).result
-        assert [row.value for row in result.regressions] == exported.client.regress(*texts)
+    spec = protos.ModelSpec(name="bert", signature_name="classify")
+    request = protos.ClassificationRequest(model_spec=spec, input=given)
+    result = exported.client._prediction.Classify(request).result
+    found = [[(one.label, one.score) for one in row.classes] for row in result.classifications]
+    expected = exported.client.classify(column(rows, "text"), column(rows, "text_pair"))
+    assert [sorted(row, key=lambda one: -one[1]) for row in found] == expected
+
+
+@pytest.mark.parametrize("exported", ["regression"], indirect=True)
+def test_regress_equals_predict(exported):
+    rows = exported.rows[: len(TEXTS)]
+    found = exported.signatures["regress"](inputs=tf.constant(serialized(rows)))["outputs"].numpy().tolist()
+    assert found == exported.client.regress(column(rows, "text"), column(rows, "text_pair"))
 
 
 def test_example_signatures_have_their_method_names(exported):
-    metadata = exported.client.metadata()
-    methods = {name: signature.method_name.rpartition("/")[2] for name, signature in metadata.items()}
+    (graph,) = SavedModel.FromString((exported.directory / "saved_model.pb").read_bytes()).meta_graphs
+    methods = {name: graph.signature_def[name].method_name.rpartition("/")[2] for name in exported.signatures}
     special = {name: {"classify": "classify"} for name in ("classification", "multi_label")}
     special |= {"regression": {"regress": "regress"}}
     assert methods == dict.fromkeys(exported.signatures, "predict") | special.get(exported.task.kind, {})
@@ -291,13 +288,11 @@ def test_choices(exported):
     uneven = [TaskRow("x", {"text": "a", "choices": ("b", "c")}), TaskRow("y", {"text": "a", "choices": ("b",)})]
     with pytest.raises(tf.errors.InvalidArgumentError, match="row 1 of the batch has fewer choices than another"):
         exported.signatures["evaluate"](examples=tf.constant(serialized(uneven)))
-    with pytest.raises(ClientError, match="text 0 has no choices"):
-        exported.client.choose(["a cat", "the"], [[], []])
-    with pytest.raises(ClientError, match="rows differ in length"):
-        exported.client.choose(["a", "b"], [["c"], ["d", "e"]])
+    with pytest.raises(tf.errors.InvalidArgumentError, match="text 0 has no choices"):
+        exported.signatures["serving_default"](text=tf.constant(["a"]), choices=tf.zeros([1, 0], tf.string))
 
 
-@pytest.mark.parametrize("exported", ["tagging"], indirect=True)
+@of_tags
 def test_words_of_prose(exported):
     prose = 'Was  "Café 漢字,"\n\u200b —\u3000(the) cat\'s ?!'
     (words, nothing) = exported.client.tag([prose, " \t"])
@@ -310,40 +305,40 @@ def test_words_of_prose(exported):
     assert nothing == []
 
 
-@pytest.mark.parametrize("exported", ["tagging"], indirect=True)
+@of_tags
 def test_truncated_words_are_tagged_o(exported):
-    # head_tail: of 22 places a quarter (6, 5.5 rounded up) is the head's.
+    """Of 22 places a quarter (6, 5.5 rounded up) is the head's."""
     (words,) = exported.client.tag([" ".join(["the"] * 40)])
     assert len(words) == 40
     assert [i for i, word in enumerate(words) if word.score == 0] == list(range(6, 24))
     assert {word.tag for word in words[6:24]} == {"O"}
 
 
-def test_served_precision_is_independent_of_training_also_for_ensembles(tokenizer, tmp_path):
+def test_served_precision_is_independent_of_training_also_for_ensembles(tmp_path):
     task = TASKS["classification"]
     keras.mixed_precision.set_dtype_policy("mixed_bfloat16")
     try:
-        trained = [sharp(task, tokenizer, seed=seed) for seed in (1, 2)]
+        trained = [sharp(task, seed=seed) for seed in (1, 2)]
     finally:
         keras.mixed_precision.set_dtype_policy("float32")
-    export_task_model(Ensemble(trained), task, SETTINGS, tokenizer, str(tmp_path))
+    export_task_model(Ensemble(trained), task, SETTINGS, TOKENIZER, str(tmp_path))
     signatures = tf.saved_model.load(str(tmp_path)).signatures
     assert set(signatures) == {"serving_default", "evaluate", "classify"}
-    rows = [TaskRow(str(i), of_row) for i, of_row in enumerate(made_up_inputs(task.kind))]
-    members = [TrainedTask(sharp(task, tokenizer, seed=seed), task, SETTINGS, tokenizer) for seed in (1, 2)]
+    rows = rows_of(task.kind)
+    members = [TrainedTask(sharp(task, seed=seed), task, SETTINGS, TOKENIZER) for seed in (1, 2)]
     logits = np.mean([member.outputs(rows, 64)[0] for member in members], axis=0)
     feeds = {name: tf.constant(column(rows, name)) for name in ("text", "text_pair")}
     scores = signatures["serving_default"](**feeds)["scores"]
-    assert_equal_but_for_rounding(scores, softmax(logits), DEPTH, np.abs(logits).max())
+    assert_equal_but_for_rounding(scores, probabilities(logits), DEPTH, np.abs(logits).max())
 
 
 @pytest.mark.slow
-def test_lstms_are_exported_without_cudnn(tokenizer, tmp_path):
+def test_lstms_are_exported_without_cudnn(tmp_path):
     task = TASKS["tagging"]
     settings = dataclasses.replace(SETTINGS, features="last", lstm_units=8)
-    trained = TrainedTask(sharp(task, tokenizer, settings), task, settings, tokenizer)
-    export_task_model(trained.model, task, settings, tokenizer, str(tmp_path))
-    rows = [TaskRow(str(i), of_row) for i, of_row in enumerate(made_up_inputs(task.kind))]
+    trained = TrainedTask(sharp(task, settings), task, settings, TOKENIZER)
+    export_task_model(trained.model, task, settings, TOKENIZER, str(tmp_path))
+    rows = rows_of(task.kind)
     answers = trained.answers(rows, 64)
     assert len(set(itertools.chain(*answers))) == 3
     found = tf.saved_model.load(str(tmp_path)).signatures["evaluate"](examples=tf.constant(serialized(rows)))
