@@ -16,21 +16,18 @@ import torch
 import transformers
 from keras import ops
 
-from bert_keras.convert import weight_map
-from bert_keras.convert.families.table import FAMILIES
+from bert_keras.convert.architecture import architecture_of
 from bert_keras.convert.weight_copy import variables_by_path
 from bert_keras.models.config import BertConfig
 from bert_keras.models.electra import ElectraConfig, ElectraDiscriminator, ElectraForPreTraining, ElectraGenerator
 from bert_keras.models.pretraining_heads import BertForPreTraining, RobertaForMaskedLM
 from bert_keras.objectives import electra, mlm, mlm_nsp
 from tests.support.models import tiny_encoders
-from tests.support.models.tiny_encoders import roberta_config
-from tests.support.models.variants_of_transformers import as_here, discriminator_names, generator_names, roberta_names
+from tests.support.models.variants_of_transformers import as_here
 from tests.support.models.whole_loss import whole
 
-TESTS = Path(__file__).parents[1]
-BERT = runpy.run_path(str(TESTS / "unit/bert_keras/convert/golden_transformers/make.py"))
-VARIANTS = runpy.run_path(str(TESTS / "support/models/golden_transformers_variants/make.py"))
+MAKE = Path(__file__).parents[1] / "support/models/golden_transformers_variants/make.py"
+VARIANTS = runpy.run_path(str(MAKE))
 V, T, LAYERS = 40, 11, 3
 SIZES = {"vocab_size": V, "hidden_size": 32, "num_hidden_layers": LAYERS, "num_attention_heads": 4}
 SIZES |= {"intermediate_size": 72}
@@ -104,17 +101,18 @@ def summed(sums):
     return {name: tf.reduce_sum(value) for name, value in sums.items()}
 
 
+def named_variables(model, family):
+    """The variable here of each tensor in a folder of Hugging Face's."""
+    by_path, table = variables_by_path(model), architecture_of(model, family).weights()
+    return {weight.huggingface.name: by_path[weight.path] for weight in table if weight.path in by_path}
+
+
 def bert(hidden_act):
-    theirs = BERT["random_bert"](hidden_act, **SIZES, max_position_embeddings=T)
+    config = transformers.BertConfig(**SIZES, hidden_act=hidden_act, max_position_embeddings=T)
+    theirs = VARIANTS["randomised"](transformers.BertForPreTraining(config))
     act = {"gelu": "gelu_erf", "gelu_new": "gelu_tanh"}[hidden_act]
     ours = BertForPreTraining(BertConfig(**SIZES, max_position_embeddings=T, hidden_act=act))
     ours.build()
-    by_path = variables_by_path(ours)
-    variables = {
-        weight.huggingface.name: by_path[weight.path]
-        for weight in weight_map.weights(ours.config, FAMILIES["bert"], ours.config.hidden_size)
-    }
-    features = masked_features(segments=2)
 
     def their_outputs(features):
         result = theirs(**tensors(features))
@@ -128,66 +126,63 @@ def bert(hidden_act):
         nsp = torch.from_numpy(features["next_sentence_labels"])
         return theirs(**tensors(features), labels=masked_labels(features), next_sentence_label=nsp).loss
 
-    return Pair(ours, theirs, variables, features, lambda x: ours(everywhere(x)), their_outputs, our_loss, their_loss)
+    return Pair(
+        ours,
+        theirs,
+        named_variables(ours, "bert"),
+        masked_features(segments=2),
+        lambda x: ours(everywhere(x)),
+        their_outputs,
+        our_loss,
+        their_loss,
+    )
 
 
-def masked_lm_losses(ours, theirs, pad_token_id):
+def masked_lm(family, ours, theirs, segments=1):
+    """An encoder with a masked-LM head alone."""
+    ours.build()
+    pad_token_id = theirs.config.pad_token_id
+
     def our_loss(features):
         sums = summed(mlm.example_sums(ours(features), features))
         return sums["mlm_nll"] / sums["mlm_weight"]
 
-    return our_loss, lambda x: theirs(**tensors(x, pad_token_id), labels=masked_labels(x)).loss
+    return Pair(
+        ours,
+        VARIANTS["randomised"](theirs),
+        named_variables(ours, family),
+        masked_features(segments),
+        lambda x: ours(everywhere(x)),
+        lambda x: {"mlm_logits": theirs(**tensors(x, pad_token_id)).logits},
+        our_loss,
+        lambda x: theirs(**tensors(x, pad_token_id), labels=masked_labels(x)).loss,
+    )
+
+
+def here(**changes):
+    return RobertaForMaskedLM(
+        BertConfig(**SIZES, **{"max_position_embeddings": T, "hidden_act": "gelu_erf", **changes})
+    )
 
 
 def roberta():
     config = transformers.RobertaConfig(**SIZES, max_position_embeddings=T + 2, type_vocab_size=1, layer_norm_eps=1e-5)
-    theirs = VARIANTS["randomised"](transformers.RobertaForMaskedLM(config))
-    shape = {**SIZES, "max_position_embeddings": T}
-    ours = RobertaForMaskedLM(dataclasses.replace(roberta_config(LAYERS, 64), **shape))
-    ours.build()
-    return Pair(
-        ours,
-        theirs,
-        roberta_names(ours),
-        masked_features(segments=1),
-        lambda x: ours(everywhere(x)),
-        lambda x: {"mlm_logits": theirs(**tensors(x, config.pad_token_id)).logits},
-        *masked_lm_losses(ours, theirs, config.pad_token_id),
-    )
-
-
-def relative(family, model_class, theirs_config, changes):
-    """A masked-LM head on an encoder with relative positions."""
-    theirs = VARIANTS["randomised"](model_class(theirs_config))
-    ours = RobertaForMaskedLM(
-        BertConfig(**{**SIZES, "max_position_embeddings": T, "hidden_act": "gelu_erf", **changes})
-    )
-    ours.build()
-    by_path = variables_by_path(ours)
-    stored = weight_map.weights(ours.config, FAMILIES[family], ours.config.hidden_size)
-    return Pair(
-        ours,
-        theirs,
-        {weight.huggingface.name: by_path[weight.path] for weight in stored if weight.path in by_path},
-        masked_features(segments=1),
-        lambda x: ours(everywhere(x)),
-        lambda x: {"mlm_logits": theirs(**tensors(x, theirs_config.pad_token_id)).logits},
-        *masked_lm_losses(ours, theirs, theirs_config.pad_token_id),
-    )
+    ours = here(type_vocab_size=1, layer_norm_eps=1e-5)
+    return masked_lm("roberta", ours, transformers.RobertaForMaskedLM(config))
 
 
 def mpnet():
     config = transformers.MPNetConfig(**SIZES, max_position_embeddings=T + 2, layer_norm_eps=1e-5)
-    changes = {**tiny_encoders.MPNET_FIELDS, "layer_norm_eps": 1e-5}
-    return relative("mpnet", transformers.MPNetForMaskedLM, config, changes)
+    ours = here(**tiny_encoders.MPNET_FIELDS, layer_norm_eps=1e-5)
+    return masked_lm("mpnet", ours, transformers.MPNetForMaskedLM(config))
 
 
 def deberta(shares):
     fields = {"relative_attention": True, "position_biased_input": False, "norm_rel_ebd": "layer_norm"}
     fields |= {"pos_att_type": "c2p|p2c", "position_buckets": 4, "max_relative_positions": 10}
     config = transformers.DebertaV2Config(**SIZES, **fields, max_position_embeddings=T, share_att_key=shares)
-    changes = {**tiny_encoders.DEBERTA_FIELDS, "layer_norm_eps": 1e-7, "shares_position_keys": shares}
-    return relative("deberta-v2", transformers.DebertaV2ForMaskedLM, config, changes)
+    ours = here(**tiny_encoders.DEBERTA_FIELDS, layer_norm_eps=1e-7, shares_position_keys=shares)
+    return masked_lm("deberta-v2", ours, transformers.DebertaV2ForMaskedLM(config))
 
 
 ELECTRA = ElectraConfig(BertConfig(**SIZES, max_position_embeddings=T, hidden_act="gelu_erf"), 24, 1 / 2)
@@ -202,18 +197,7 @@ def their_electra(model_class, width, heads):
 
 
 def generator():
-    theirs = their_electra(transformers.ElectraForMaskedLM, 16, 1)
-    ours = ElectraGenerator(ELECTRA)
-    ours.build()
-    return Pair(
-        ours,
-        theirs,
-        generator_names(ours),
-        masked_features(segments=2),
-        lambda x: ours(everywhere(x)),
-        lambda x: {"mlm_logits": theirs(**tensors(x)).logits},
-        *masked_lm_losses(ours, theirs, 0),
-    )
+    return masked_lm("electra", ElectraGenerator(ELECTRA), their_electra(transformers.ElectraForMaskedLM, 16, 1), 2)
 
 
 def discriminator_nll(logits, features):
@@ -252,7 +236,7 @@ def discriminator():
     return Pair(
         ours,
         theirs,
-        discriminator_names(ours),
+        named_variables(ours, "electra"),
         features,
         ours,
         lambda x: {"discriminator_logits": theirs(**tensors(x)).logits},
@@ -273,9 +257,10 @@ def electra_whole():
     parts["generator"].generator_lm_head.weight = parts["discriminator"].electra.embeddings.word_embeddings.weight
     ours = ElectraForPreTraining(ELECTRA)
     ours.build()
-    variables = {f"discriminator.{name}": v for name, v in discriminator_names(ours.discriminator).items()}
+    of_both = {name: named_variables(getattr(ours, name), "electra") for name in ("discriminator", "generator")}
+    variables = {f"discriminator.{name}": v for name, v in of_both["discriminator"].items()}
     shared = {id(variable) for variable in variables.values()}
-    own = {f"generator.{name}": v for name, v in generator_names(ours.generator).items() if id(v) not in shared}
+    own = {f"generator.{name}": v for name, v in of_both["generator"].items() if id(v) not in shared}
 
     def our_outputs(features):
         with mock.patch("bert_keras.models.electra.sample", lambda logits, seed: features["guesses"]):

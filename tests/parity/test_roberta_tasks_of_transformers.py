@@ -1,21 +1,17 @@
-"""RoBERTa's tokens, sequences, answers and head against `transformers`."""
+"""RoBERTa's tokens, sequences and answers against `transformers`."""
 
 import itertools
 
 import numpy as np
 import pytest
-import torch
 import transformers
 
-from bert_keras.models.config import BertConfig
-from bert_keras.models.task_models import BertForSequenceClassification
 from bert_keras.tasks.rows import TaskRow
 from bert_keras.tasks.sequences import TokenRuns, pair_sequences, single_sequences
 from bert_keras.tasks.settings import TaskSettings
 from bert_keras.tasks.span.features import span_features
 from bert_keras.tokenizers.vocabulary_files import write_vocabulary
 from tests.support.models.tiny_byte_bpe import SENTENCES, TEXTS, tiny_byte_bpe
-from tests.support.models.variants_of_transformers import as_here, encoder_names
 
 OURS = tiny_byte_bpe()
 ALL = [*TEXTS, *SENTENCES]
@@ -79,27 +75,3 @@ def test_answers_of_squad(theirs):
         first, last = answer["answer_start"], answer["answer_start"] + len(answer["text"])
         assert start == max(i for i, (a, _) in enumerate(offsets) if of_context[i] and a <= first)
         assert end == min(i for i, (_, b) in enumerate(offsets) if of_context[i] and b >= last)
-
-
-def test_the_classification_head():
-    """Of the same weights: dense and tanh over <s> are the pooler here, and what is over it the classifier."""
-    sizes = {"vocab_size": 50, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
-    sizes |= {"intermediate_size": 64, "type_vocab_size": 1, "layer_norm_eps": 1e-5}
-    torch.manual_seed(0)
-    config = transformers.RobertaConfig(**sizes, max_position_embeddings=22, num_labels=3, initializer_range=0.3)
-    hub = transformers.RobertaForSequenceClassification(config).eval()
-    model = BertForSequenceClassification(
-        BertConfig(**sizes, max_position_embeddings=20, hidden_act="gelu_erf"), num_labels=3
-    )
-    model.build()
-    tensors = {name: value.detach().numpy() for name, value in hub.named_parameters()}
-    for name, variable in encoder_names(model.backbone, "roberta.").items():
-        variable.assign(as_here(name, tensors.pop(name)))
-    for layer, name in ((model.backbone.pooler, "classifier.dense"), (model.classifier, "classifier.out_proj")):
-        layer.kernel.assign(tensors.pop(f"{name}.weight").T)
-        layer.bias.assign(tensors.pop(f"{name}.bias"))
-    assert not tensors
-    ids, mask = np.random.default_rng(0).integers(2, 50, (4, 12)), np.arange(12) < np.array([[12], [9], [5], [1]])
-    inputs = {"input_ids": np.where(mask, ids, 1), "input_mask": mask.astype("int32"), "segment_ids": mask * 0}
-    expected = hub(torch.from_numpy(inputs["input_ids"]), torch.from_numpy(inputs["input_mask"])).logits
-    np.testing.assert_allclose(model(inputs), expected.detach().numpy(), atol=1e-4)

@@ -1,4 +1,4 @@
-"""BERT's relatives from and to `transformers`: the same outputs at every layer, the same tensors around.
+"""BERT and its relatives from and to `transformers`: the same outputs at every layer, the same tensors around.
 
 `make parity`; torch and transformers are no requirement of the product.
 """
@@ -15,7 +15,7 @@ from bert_keras.models.backbone import BertBackbone
 from bert_keras.models.config import BertConfig
 from bert_keras.models.electra import ElectraConfig, ElectraDiscriminator, ElectraGenerator
 from bert_keras.models.layers import BertEmbeddings
-from bert_keras.models.pretraining_heads import RobertaForMaskedLM
+from bert_keras.models.pretraining_heads import BertForPreTraining, RobertaForMaskedLM
 from bert_keras.tokenizers.byte_bpe import SPECIAL_TOKENS as BPE_TOKENS
 from bert_keras.tokenizers.byte_bpe import ByteBpeTokenizer, byte_alphabet
 from bert_keras.tokenizers.protocol import FORMATS
@@ -27,12 +27,13 @@ from tests.support.models.tiny_sentencepiece import tiny_sentencepiece, trained
 
 TOLERANCE = 2e-5
 CLASSES = {
-    **{"roberta": "Roberta", "electra": "Electra", "modernbert": "ModernBert", "albert": "Albert"},
+    **{"bert": "Bert", "roberta": "Roberta", "electra": "Electra", "modernbert": "ModernBert", "albert": "Albert"},
     **{"distilbert": "DistilBert", "xlm-roberta": "XLMRoberta", "camembert": "Camembert"},
     **{"mpnet": "MPNet", "deberta-v2": "DebertaV2"},
 }
 TEXT = "The cats sat, café!"
-WORDS = BertTokenizer([*SPECIAL_TOKENS, "the", "cat", "##s", "sat", ",", "!", "cafe"], lower_case=True)
+VOCABULARY = [*SPECIAL_TOKENS, "the", "cat", "##s", "sat", ",", "!", "cafe", "The", "café"]
+WORDS, CASED = BertTokenizer(VOCABULARY, lower_case=True), BertTokenizer(VOCABULARY, lower_case=False)
 BYTES = ByteBpeTokenizer(
     [*BPE_TOKENS[:4], *byte_alphabet(), "Ġc", "at", "Ġcat", "<mask>"], [("Ġ", "c"), ("a", "t"), ("Ġc", "at")]
 )
@@ -91,6 +92,9 @@ def electra_backbone(config):
 # Their class: ours, its configuration, the family, the tokenizer. Embeddings of ELECTRA may be as wide as the encoder.
 ELECTRA, WIDE = ElectraConfig(BERT, 20, 1.0), ElectraConfig(BERT, 32, 1.0)
 CASES = [
+    ("BertForPreTraining", BertForPreTraining, BERT, "bert", WORDS),
+    ("BertForPreTraining", BertForPreTraining, dataclasses.replace(BERT, hidden_act="gelu_tanh"), "bert", CASED),
+    ("BertModel", BertBackbone, BERT, "bert", None),
     ("RobertaForMaskedLM", RobertaForMaskedLM, ROBERTA, "roberta", BYTES),
     ("RobertaModel", BertBackbone, ROBERTA, "roberta", BYTES),
     ("RobertaForMaskedLM", RobertaForMaskedLM, KLUE, "roberta", KLUE_WORDS),
@@ -132,24 +136,21 @@ def random_inputs(vocab_size, segments):
 
 
 def their_outputs(model, inputs):
-    """Every layer's end, then the pooled output or the logits."""
+    """Every layer's end, then the logits of each head, or the pooled output."""
     ids = np.where(inputs["input_mask"], inputs["input_ids"], model.config.pad_token_id)
     names = ["input_mask", "segment_ids"][: 1 + hasattr(model.config, "type_vocab_size")]
     tensors = [torch.from_numpy(x) for x in (ids, *(inputs[name] for name in names))]
     with torch.no_grad():
         result = model.eval()(*tensors, output_hidden_states=True)
-    layers = [layer.numpy() for layer in result.hidden_states[1:]]
-    last = result.get("logits", result.get("pooler_output"))
-    return layers if last is None else [*layers, last.numpy()]
+    names = ("logits", "prediction_logits", "seq_relationship_logits", "pooler_output")
+    return [layer.numpy() for layer in (*result.hidden_states[1:], *(result[name] for name in names if name in result))]
 
 
 def our_outputs(model, inputs):
     outputs = model({**inputs, "masked_lm_positions": np.tile(np.arange(T), (3, 1))})
-    layers = outputs["encoder_outputs"]
-    for name in ("mlm_logits", "discriminator_logits"):
-        if name in outputs:
-            return [*layers, outputs[name]]
-    return [*layers, outputs["pooled_output"]] if model.has_pooler else layers
+    logits = [outputs[name] for name in ("mlm_logits", "nsp_logits", "discriminator_logits") if name in outputs]
+    pooled = [outputs["pooled_output"]] if not logits and model.has_pooler else []
+    return [*outputs["encoder_outputs"], *logits, *pooled]
 
 
 def assert_same_function(ours, theirs):
@@ -192,8 +193,8 @@ def test_transformers_loads_what_is_written(tmp_path, name, model_class, config,
     assert again.tokenizer.vocabulary == tokenizer.vocabulary
     if tokenizer is BYTES:
         assert again.tokenizer.merges == BYTES.merges
-    elif tokenizer is WORDS:
-        assert again.tokenizer.normalization.lower_case
+    elif isinstance(tokenizer, BertTokenizer):
+        assert again.tokenizer.normalization == tokenizer.normalization
     assert_equal_weights(again.model, ours)
 
 
@@ -204,7 +205,9 @@ def test_a_model_of_transformers_is_read(tmp_path, name, model_class, config, fa
         **SIZES,
         "initializer_range": 0.2,
     }
-    if family in ("roberta", "xlm-roberta", "camembert"):
+    if family == "bert":
+        common |= {"max_position_embeddings": T, "hidden_act": {"gelu_erf": "gelu"}.get(config.hidden_act, "gelu_new")}
+    elif family in ("roberta", "xlm-roberta", "camembert"):
         # Theirs are two rows longer.
         common |= {"max_position_embeddings": T + 2, "type_vocab_size": 1, "layer_norm_eps": 1e-5}
     elif family == "distilbert":
@@ -236,3 +239,16 @@ def test_a_model_of_transformers_is_read(tmp_path, name, model_class, config, fa
     for (key, one), (_, other) in zip(theirs.named_parameters(), again.named_parameters(), strict=True):
         used = slice(2, None) if FAMILIES[family].unused_rows and "position_embeddings" in key else slice(None)
         assert torch.equal(one[used], other[used]), key
+
+
+@pytest.mark.parametrize(
+    ("name", "untrained"),
+    [
+        ("BertForMaskedLM", ("pooler", "next-sentence head")),
+        ("BertForNextSentencePrediction", ("masked-LM head",)),
+    ],
+)
+def test_parts_saved_by_transformers_are_read(tmp_path, name, untrained):
+    config = transformers.BertConfig(vocab_size=9, **SIZES, max_position_embeddings=T)
+    getattr(transformers, name)(config).save_pretrained(tmp_path)
+    assert read_huggingface(str(tmp_path)).untrained == untrained

@@ -1,12 +1,13 @@
 """Files of weights that are damaged or something else: one line for each."""
 
 import json
+import shutil
+from pathlib import Path
 
 import h5py
 import ml_dtypes
 import numpy as np
 import pytest
-from safetensors.numpy import load_file
 
 from bert_keras.convert.huggingface.tensors import CONFIG_FILE
 from bert_keras.errors import InputError
@@ -22,7 +23,7 @@ from tests.support.models.model_folders import (
 )
 
 CONFIG = BertConfig(9, 8, 1, 2, 24, max_position_embeddings=6, hidden_act="gelu_erf")
-QUERY = "encoder/layer_._0/attention/self/query/kernel:0"
+QUERY = "bert/tf_bert_for_sequence_classification/bert/encoder/layer_._0/attention/self/query/kernel:0"
 POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a214614ab2935c943f9e0ff69d22eadbb8f32b1\nsize 9\n"
 PAGE = b"\n<!DOCTYPE html>\n<html><head><title>Sign in</title></head></html>\n"
 
@@ -32,62 +33,63 @@ def model(random_bert):
     return random_bert(CONFIG, BertForPreTraining)
 
 
+@pytest.fixture(scope="module")
+def written(model, tmp_path_factory):
+    directory = tmp_path_factory.mktemp("written")
+    write_huggingface(model, None, str(directory))
+    return directory
+
+
 @pytest.fixture
-def directory(model, tmp_path):
-    write_huggingface(model, None, str(tmp_path))
-    return tmp_path
+def directory(written, tmp_path):
+    """A copy that a test may change."""
+    return shutil.copytree(written, tmp_path / "copy")
 
 
-def write_h5(directory, change):
-    """`tf_model.h5` in place of the safetensors, changed as an open file or as bytes; the names of TFBertModel."""
-    weights = directory / "model.safetensors"
-    tensors = {name: value for name, value in load_file(weights).items() if name.startswith("bert.")}
-    weights.unlink()
-    with h5py.File(directory / "tf_model.h5", "w") as file:
-        file.attrs["keras_version"] = "2.15.0"
-        for name, value in tensors.items():
-            is_kernel = name.endswith("weight") and value.ndim == 2 and "embeddings" not in name
-            end = ".kernel" if is_kernel else ".gamma" if name.endswith("Norm.weight") else ".weight"
-            name = name.removeprefix("bert.").replace("layer.", "layer_._").replace(".weight", end)
-            value = value.T if is_kernel else value
-            file[f"bert/tf_bert_model/bert/{name.replace('.', '/').replace('_/_', '_._')}:0"] = value
-        if isinstance(change, dict):
-            for name, value in change.items():
-                del file[f"bert/tf_bert_model/bert/{name}"]
-                file[f"bert/tf_bert_model/bert/{name}"] = value
-    if callable(change):
-        path = directory / "tf_model.h5"
-        path.write_bytes(change(path.read_bytes()))
+@pytest.fixture
+def tf_model(tmp_path):
+    """`tf_model.h5` as a class of transformers wrote it; test_golden_tensorflow.py reads it whole."""
+    shutil.unpack_archive(Path(__file__).parent / "golden_tensorflow" / "models.tar.xz", tmp_path, filter="data")
+    return tmp_path / "bert-classifier" / "tf_model.h5"
 
 
-def test_the_written_tf_model_is_whole(directory):
-    write_h5(directory, {})
-    read_huggingface(str(directory))
+def with_query(value):
+    """A change: another matrix in the place of the first layer's query."""
+
+    def change(path):
+        with h5py.File(path, "a") as file:
+            del file[QUERY]
+            file[QUERY] = value
+
+    return change
 
 
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (lambda content: content[: len(content) // 2], r"tf_model.h5 is damaged or incomplete \(.*truncated"),
-        (lambda content: b"no hdf5", r"tf_model.h5 is damaged or incomplete"),
-        ({QUERY: np.zeros((8, 7), "float32")}, r"self.query.weight \[7, 8\] must be \[8, 8\]"),
-        ({QUERY: np.full((8, 8), np.nan, "float32")}, r"self.query.weight \[8, 8\] has 64 numbers that are NaN"),
-        ({QUERY: np.zeros((8, 8), "int32")}, r"self.query.weight \[8, 8\] is int32"),
+        (
+            lambda path: path.write_bytes(path.read_bytes()[:9000]),
+            r"tf_model.h5 is damaged or incomplete \(.*truncated",
+        ),
+        (lambda path: path.write_bytes(b"no hdf5"), r"tf_model.h5 is damaged or incomplete"),
+        (with_query(np.zeros((16, 15), "float32")), r"self.query.weight \[15, 16\] must be \[16, 16\]"),
+        (with_query(np.full((16, 16), np.nan, "float32")), r"query.weight \[16, 16\] has 256 numbers that are NaN"),
+        (with_query(np.zeros((16, 16), "int32")), r"self.query.weight \[16, 16\] is int32"),
     ],
 )
-def test_a_broken_tf_model_is_refused(directory, change, says):
-    write_h5(directory, change)
+def test_a_broken_tf_model_is_refused(tf_model, change, says):
+    change(tf_model)
     with pytest.raises(InputError, match=says):
-        read_huggingface(str(directory))
+        read_huggingface(str(tf_model.parent))
 
 
-def test_a_keras_file_of_another_model_is_refused(directory):
-    (directory / "model.safetensors").unlink()
-    with h5py.File(directory / "tf_model.h5", "w") as file:
+def test_a_keras_file_of_another_model_is_refused(tf_model):
+    tf_model.unlink()
+    with h5py.File(tf_model, "w") as file:
         file.attrs["keras_version"] = "2.15.0"
         file["dense/other/dense/kernel:0"] = np.zeros((2, 3))
     with pytest.raises(InputError, match=r"has no tensor of BERT, only others \(dense.weight\)"):
-        read_huggingface(str(directory))
+        read_huggingface(str(tf_model.parent))
 
 
 def test_half_a_part_is_refused(directory):

@@ -20,6 +20,7 @@ from bert_keras.tasks.table import task_of
 from bert_keras.tasks.task_types import task_type_of
 from tests.support.models.head_folders import CHOICES, FAMILIES, golden, inputs_of, write_folder
 from tests.support.models.model_folders import change_tensors
+from tests.support.models.pushed_folders import without_graph
 
 OURS = {"input_ids": "input_ids", "attention_mask": "input_mask", "token_type_ids": "segment_ids"}
 HEADS = [(family, head) for family in FAMILIES for head in golden(family)]
@@ -88,25 +89,27 @@ def test_logits_are_those_of_transformers_and_the_written_folder_is_the_one_that
     [
         ("electra", "ForSequenceClassification"),
         ("modernbert", "ForTokenClassification"),
-        pytest.param("modernbert", "mean", marks=pytest.mark.slow),
-        pytest.param("bert", "several", marks=pytest.mark.slow),
-        pytest.param("bert", "number", marks=pytest.mark.slow),
-        pytest.param("roberta", "ForMultipleChoice", marks=pytest.mark.slow),
-        pytest.param("albert", "ForQuestionAnswering", marks=pytest.mark.slow),
-        pytest.param("modernbert", "ForQuestionAnswering", marks=pytest.mark.slow),
+        *(
+            pytest.param(family, head, marks=pytest.mark.slow)
+            for family, head in (
+                *(("modernbert", "mean"), ("bert", "several"), ("bert", "number"), ("roberta", "ForMultipleChoice")),
+                *(("albert", "ForQuestionAnswering"), ("modernbert", "ForQuestionAnswering")),
+            )
+        ),
     ],
 )
 def test_a_fine_tuned_model_is_served_at_once_and_comes_back(family, head, tmp_path):
-    recorded = golden(family)[head]
+    recorded, texts = golden(family)[head], tf.constant(["the cat", "ab d"])
     write_folder(family, recorded, tmp_path / "hf")
     folder = read_folder(str(tmp_path / "hf"))
-    export(folder, str(tmp_path / "pushed"))
-    answer = tf.saved_model.load(str(tmp_path / "pushed")).signatures["serving_default"]
-    texts = {name: tf.constant(["the cat", "ab d"]) for name in answer.structured_input_signature[1]}
-    if "choices" in texts:
-        texts["choices"] = tf.constant([["a", "b c"], ["d", "e"]])
-    answers = answer(**texts)
-    if "text" in texts and "choices" not in texts:
+    with without_graph() as served:
+        export(folder, str(tmp_path / "pushed"))
+    answer = served[0]["serving_default"]
+    inputs = {spec.name: texts for spec in answer.structured_input_signature[0]}
+    if "choices" in inputs:
+        inputs["choices"] = tf.constant([["a", "b c"], ["d", "e"]])
+    answers = answer(*inputs.values())
+    if inputs.keys() == {"text"}:
         model = np.array(folder.model(folder.inputs(["the cat", "ab d"])))
         assert model.shape[0] == 2
         if head in ("ForSequenceClassification", "mean", "several"):
@@ -184,17 +187,12 @@ def test_a_task_is_chosen_by_labels_or_by_name(tmp_path):
     recorded = golden("bert")["ForSequenceClassification"]
     write_folder("bert", recorded, tmp_path / "a")
     text = read_folder(str(tmp_path / "a"))
-    assert (text.task.name, text.task.labels, text.settings) == (
-        "text",
-        ("good", "bad", "so so"),
-        TaskSettings(48, head="tanh"),
-    )
+    assert (text.task.name, text.task.labels) == ("text", ("good", "bad", "so so"))
+    assert text.settings == TaskSettings(48, head="tanh")
     assert as_task(text, "text-pair").task == dataclasses.replace(task_of("text-pair"), labels=text.task.labels)
     with pytest.raises(InputError, match="--task ner is for tagging, but the model is for classification"):
         as_task(text, "ner")
-    with pytest.raises(
-        InputError, match=r"has the labels contradiction, .* but the model good, bad, so so; --task text"
-    ):
+    with pytest.raises(InputError, match=r"has the labels contradiction, .* but the model good, bad, so so; --task"):
         as_task(text, "mnli")
     write_folder("bert", recorded, tmp_path / "b", id2label={"0": "ENTAILMENT", "1": "NEUTRAL", "2": "CONTRADICTION"})
     assert read_folder(str(tmp_path / "b")).task.name == "text-pair"
@@ -228,7 +226,8 @@ def test_a_head_that_is_not_known_is_left_out_with_a_reason(fields, tensors, say
     change_tensors(tmp_path, lambda known: {**known, **dict.fromkeys(tensors, np.ones(2, "float32"))})
     folder = read_folder(str(tmp_path))
     assert folder.task is None and type(folder.model).__name__ == "BertBackbone" and says in folder.head_left_out
-    assert folder.remarks == (folder.head_left_out,)
+    assert f"{tmp_path}/model.safetensors is a fine-tuned model: its head is left out (" in folder.head_left_out
+    assert folder.remarks == (folder.head_left_out,) and "classifier.bias, classifier.weight" in folder.head_left_out
 
 
 @pytest.mark.parametrize(
@@ -247,36 +246,16 @@ def test_labels_that_do_not_fit_are_refused(fields, says, tmp_path):
 @pytest.mark.parametrize(
     ("family", "name", "settings", "says"),
     [
-        (
-            "electra",
-            "text",
-            TaskSettings(16),
-            "no ELECTRA for text with task.head=tanh: .* --set task.head=gelu, or write",
-        ),
-        (
-            "modernbert",
-            "ner",
-            TaskSettings(16),
-            "no ModernBERT for ner with task.head=tanh: .* --set task.head=norm, or",
-        ),
-        (
-            "bert",
-            "text",
-            TaskSettings(16, bilstm=True),
-            "no BERT for text with task.bilstm: keep it as bert-tfx or write the",
-        ),
-        (
-            "bert",
-            "text",
-            TaskSettings(16, features="embeddings"),
-            "no BERT for text with task.features: keep",
-        ),
+        ("electra", "text", {}, "no ELECTRA for text with task.head=tanh: .* --set task.head=gelu, or write"),
+        ("modernbert", "ner", {}, "no ModernBERT for ner with task.head=tanh: .* --set task.head=norm, or"),
+        ("bert", "text", {"bilstm": True}, "no BERT for text with task.bilstm: keep it as bert-tfx or write the"),
+        ("bert", "text", {"features": "embeddings"}, "no BERT for text with task.features: keep"),
     ],
 )
 def test_a_head_that_transformers_lacks_is_refused_with_what_to_do(family, name, settings, says, tmp_path):
     write_folder(family, golden(family)["ForTokenClassification"], tmp_path / "hf")
     source = read_folder(str(tmp_path / "hf")).without_task()
-    task = dataclasses.replace(task_of(name), labels=("O", "B-x"))
+    task, settings = dataclasses.replace(task_of(name), labels=("O", "B-x")), TaskSettings(16, **settings)
     size = source.architecture.embedding_size
     model = task_type_of(task).create_model(source.config, task, settings, 0, size)
     model.build()

@@ -23,10 +23,14 @@ from bert_keras.tokenizers.protocol import FORMATS
 from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
 from bert_keras.tokenizers.wordpiece_extension import extend
 from tests.support.models.model_folders import write
+from tests.support.models.pushed_folders import without_graph
 
 VOCABULARY = [*SPECIAL_TOKENS, "[unused0]", *"abcdef", *(f"##{letter}" for letter in "abcdef"), "."]
+TOKENIZER = BertTokenizer(VOCABULARY, True)
 CONFIG = BertConfig.size(2, 64, vocab_size=len(VOCABULARY), max_position_embeddings=16)
 TABLE, BIAS = "bert/embeddings/word_embeddings/embeddings", "predictions/output_bias"
+IDS = np.array([[2, 6, 13, 8, 3, 0]])
+INPUTS = {"input_ids": IDS, "input_mask": np.sign(IDS), "segment_ids": 0 * IDS}
 
 
 def built(kind, config=CONFIG, seed=1, **more):
@@ -44,7 +48,8 @@ def written(tmp_path_factory):
 
     def folder_of(to="hf"):
         if not (root / to).exists():
-            write(to, model, BertTokenizer(VOCABULARY, True), root / to)
+            with without_graph():
+                write(to, model, TOKENIZER, root / to)
         return str(root / to), model
 
     return folder_of
@@ -56,16 +61,22 @@ def copied(written, tmp_path):
     return lambda to: shutil.copytree(written(to)[0], tmp_path / to)
 
 
+def untrained(config=CONFIG, kind=BertForPreTraining, **more):
+    """A model with the weights that another seed draws."""
+    model = kind(config, seed=2, **more)
+    model.build()
+    return model
+
+
 def weights(model):
     return {path: np.asarray(variable) for path, variable in variables_by_path(model).items()}
 
 
 @pytest.mark.parametrize("to", ["bert-tfx", "tf1", "hf"])
 def test_all_weights_of_a_folder_with_heads_are_kept(written, to):
-    (directory, source), model = written(to), BertForPreTraining(CONFIG, seed=2)
-    model.build()
+    (directory, source), model = written(to), untrained()
     cased = False if to == "tf1" else None
-    result = initialize(model, directory, cased, BertTokenizer(VOCABULARY, True))
+    result = initialize(model, directory, cased, TOKENIZER)
     assert result.trained == ("encoder", "pooler", "masked-LM head", "next-sentence head")
     assert (result.untrained, result.new_tokens) == ((), 0)
     expected = weights(source)
@@ -75,12 +86,10 @@ def test_all_weights_of_a_folder_with_heads_are_kept(written, to):
 
 
 def test_missing_heads_are_drawn_and_named(tmp_path):
-    source, drawn = built(BertBackbone), BertForPreTraining(CONFIG, seed=2)
-    drawn.build()
+    source, drawn = built(BertBackbone), untrained()
     before = weights(drawn)
-    write("hf", source, BertTokenizer(VOCABULARY, True), tmp_path)
-    result = initialize(drawn, str(tmp_path), None, BertTokenizer(VOCABULARY, True))
-    assert result.trained == ("encoder", "pooler") and result.untrained == ("masked-LM head", "next-sentence head")
+    write("hf", source, TOKENIZER, tmp_path)
+    result = initialize(drawn, str(tmp_path), None, TOKENIZER)
     assert result.trained == ("encoder", "pooler") and result.untrained == ("masked-LM head", "next-sentence head")
     learned = dict(zip((v.path for v in drawn.trainable_variables), result.learned_rows, strict=True))
     heads = [v.path for head in (drawn.mlm_head, drawn.nsp_head) for v in head.trainable_variables]
@@ -92,18 +101,16 @@ def test_missing_heads_are_drawn_and_named(tmp_path):
 
 def test_a_pooler_that_is_not_trained_has_no_learned_rows(written):
     """As of whole sentences, which have no next-sentence loss: the frozen initial model is that of the loop."""
-    model = BertForPreTraining(CONFIG, seed=2)
-    model.build()
+    model = untrained()
     model.backbone.pooler.trainable = False
-    result = initialize(model, written()[0], None, BertTokenizer(VOCABULARY, True))
+    result = initialize(model, written()[0], None, TOKENIZER)
     assert "pooler" in result.trained
     assert result.learned_rows == ([],) * len(model.trainable_variables)
 
 
 def test_a_spanbert_takes_the_encoder_and_the_masked_lm_head(written):
-    (directory, source), model = written(), SpanBertForPreTraining(CONFIG, 4, seed=2)
-    model.build()
-    result = initialize(model, directory, None, BertTokenizer(VOCABULARY, True))
+    (directory, source), model = written(), untrained(kind=SpanBertForPreTraining, max_pair_targets=4)
+    result = initialize(model, directory, None, TOKENIZER)
     assert result.trained == ("encoder", "pooler", "masked-LM head") and not result.untrained
     np.testing.assert_array_equal(weights(model)[BIAS], weights(source)[BIAS])
 
@@ -111,21 +118,18 @@ def test_a_spanbert_takes_the_encoder_and_the_masked_lm_head(written):
 def test_a_pushed_left_to_right_model_keeps_its_head(tmp_path):
     """Which is pushed as a masked-LM head (`bert_keras.saved_model.pretrained.export_saved_model`)."""
     config, directory = dataclasses.replace(CONFIG, causal=True), str(tmp_path / "pushed")
-    source, model = built(LeftToRightLM, config), LeftToRightLM(config, seed=2)
-    model.build()
+    source, model = built(LeftToRightLM, config), untrained(config, LeftToRightLM)
     layout = ExampleLayout("left_to_right", 16, 0, 1, "static")
-    export_saved_model(source, BertTokenizer(VOCABULARY, True), directory, layout, next_token.OBJECTIVE)
-    result = initialize(model, directory, None, BertTokenizer(VOCABULARY, True))
+    with without_graph():
+        export_saved_model(source, TOKENIZER, directory, layout, next_token.OBJECTIVE)
+    result = initialize(model, directory, None, TOKENIZER)
     assert result.trained == ("encoder", "masked-LM head") and result.untrained == ("pooler",)
-    ids = np.array([[2, 6, 13, 8, 3, 0]])
-    inputs = {"input_ids": ids, "input_mask": np.sign(ids), "segment_ids": 0 * ids}
-    np.testing.assert_array_equal(model(inputs)["lm_logits"], source(inputs)["lm_logits"])
+    np.testing.assert_array_equal(model(INPUTS)["lm_logits"], source(INPUTS)["lm_logits"])
 
 
 def test_rows_of_new_tokens_are_means_and_old_rows_stay(written):
     (directory, source), tokens = written(), extend(VOCABULARY, ["abc", "fe"])
-    model = BertForPreTraining(dataclasses.replace(CONFIG, vocab_size=len(tokens)), seed=2)
-    model.build()
+    model = untrained(dataclasses.replace(CONFIG, vocab_size=len(tokens)))
     result = initialize(model, directory, None, BertTokenizer(tokens, True))
     assert result.new_tokens == 2
     learned = dict(zip((v.path for v in model.trainable_variables), result.learned_rows, strict=True))
@@ -138,6 +142,8 @@ def test_rows_of_new_tokens_are_means_and_old_rows_stay(written):
         for token_id, pieces in ((5, ["a", "##b", "##c"]), (len(VOCABULARY), ["f", "##e"])):
             expected = np.mean([old[VOCABULARY.index(piece)] for piece in pieces], axis=0)
             np.testing.assert_allclose(new[token_id], expected, rtol=1e-6)
+    # Texts without new words have the same outputs.
+    np.testing.assert_array_equal(*(np.asarray(each(INPUTS)["sequence_output"]) for each in (source, model)))
 
 
 def test_a_width_that_equals_the_size_of_the_vocabulary_is_no_token(tmp_path):
@@ -145,23 +151,11 @@ def test_a_width_that_equals_the_size_of_the_vocabulary_is_no_token(tmp_path):
     config = dataclasses.replace(CONFIG, intermediate_size=len(VOCABULARY))
     source, tokens = built(BertForPreTraining, config), extend(VOCABULARY, ["abc"])
     directory = str(tmp_path)
-    write("hf", source, BertTokenizer(VOCABULARY, True), directory)
-    model = BertForPreTraining(config, seed=2)
-    model.build()
+    write("hf", source, TOKENIZER, directory)
+    model = untrained(config)
     initialize(model, directory, None, BertTokenizer(tokens, True))
     path = "bert/layer_0/output/kernel"
     np.testing.assert_array_equal(weights(model)[path], weights(source)[path])
-
-
-def test_texts_without_new_words_have_the_same_outputs(written):
-    (directory, source), tokens = written(), extend(VOCABULARY, ["abc", "fe"])
-    model = BertForPreTraining(dataclasses.replace(CONFIG, vocab_size=len(tokens)), seed=2)
-    model.build()
-    initialize(model, directory, None, BertTokenizer(tokens, True))
-    ids = np.array([[2, 6, 13, 8, 3, 0]])
-    inputs = {"input_ids": ids, "input_mask": np.sign(ids), "segment_ids": 0 * ids}
-    expected, found = (np.asarray(each(inputs)["sequence_output"]) for each in (source, model))
-    np.testing.assert_array_equal(found, expected)
 
 
 def test_case_must_be_known_and_equal(written):
@@ -169,11 +163,8 @@ def test_case_must_be_known_and_equal(written):
     with pytest.raises(InputError, match="give --cased or --uncased"):
         initial_folder(directory)
     assert not initial_folder(directory, cased=True)[1].normalization.lower_case
-    model = built(BertForPreTraining)
-    with pytest.raises(
-        InputError, match="its vocabulary has lower_case=False, the examples' True: make them with --init"
-    ):
-        initialize(model, directory, True, BertTokenizer(VOCABULARY, True))
+    with pytest.raises(InputError, match="lower_case=False, the examples' True: make them with --init"):
+        initialize(untrained(), directory, True, TOKENIZER)
 
 
 @pytest.mark.parametrize(
@@ -193,30 +184,25 @@ def test_damaged_weights_are_found_before_they_are_read(copied, to, file):
         assert "\n" not in str(error.value)
 
 
-def test_an_hdf5_file_with_a_damaged_index_is_found_before_it_is_read(copied):
-    directory = str(copied("bert-tfx"))
-    path = Path(directory, "model.weights.h5")
-    path.write_bytes(path.read_bytes().replace(b"SNOD", b"XXXX"))  # nodes of the groups' trees
-    with pytest.raises(InputError, match=r"model.weights.h5 is damaged or incomplete .*symbol table"):
-        initial_folder(directory, cased=False)
-
-
-def test_a_checkpoint_with_a_damaged_index_and_a_pickle_are_found_before_they_are_read(copied):
-    directory = str(copied("tf1"))
-    Path(directory, "bert_model.ckpt.index").write_bytes(b"no index")
-    with pytest.raises(InputError, match=r"bert_model.ckpt is damaged or incomplete"):
-        initial_folder(directory, cased=False)
-    directory = str(copied("hf"))
-    Path(directory, "model.safetensors").rename(Path(directory, "pytorch_model.bin"))
-    with pytest.raises(InputError, match=r"pytorch_model.bin is no zip, as PyTorch writes it, but damaged; copy"):
-        initial_folder(directory)
+@pytest.mark.parametrize(
+    ("to", "file", "change"),
+    [
+        ("bert-tfx", "model.weights.h5", lambda content: content.replace(b"SNOD", b"XXXX")),  # nodes of groups' trees
+        ("tf1", "bert_model.ckpt.index", lambda content: b"no index"),
+    ],
+)
+def test_a_damaged_index_is_found_before_it_is_read(copied, to, file, change):
+    path = Path(copied(to), file)
+    path.write_bytes(change(path.read_bytes()))
+    with pytest.raises(InputError, match=rf"{file.removesuffix('.index')} is damaged or incomplete"):
+        initial_folder(str(path.parent), cased=False)
 
 
 def test_models_that_do_not_fit_are_refused(written):
     directory, _ = written()
     with pytest.raises(InputError, match=r"has num_hidden_layers 2, the model to train has model\.num_hidden_layers=1"):
         other = dataclasses.replace(CONFIG, num_hidden_layers=1)
-        initialize(built(BertForPreTraining, other), directory, None, BertTokenizer(VOCABULARY, True))
+        initialize(built(BertForPreTraining, other), directory, None, TOKENIZER)
     tokens = [*VOCABULARY[:-1], "!"]
     with pytest.raises(InputError, match=r"token 18 is '!', not '\.'"):
         initialize(built(BertForPreTraining), directory, None, BertTokenizer(tokens, True))

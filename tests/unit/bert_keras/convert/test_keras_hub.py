@@ -200,12 +200,7 @@ def test_differences_in_function_are_reported(random_bert, tmp_path, change, say
         (dataclasses.replace(ROBERTA, layer_norm_eps=1e-12), "roberta", BYTES, "layer_norm_eps 1e-12, .* always 1e-05"),
         (dataclasses.replace(ROBERTA, type_vocab_size=2), "roberta", BYTES, "2 segments, .*RobertaBackbone none"),
         (dataclasses.replace(BERT, vocab_size=8), "bert", WORDS, "has 9 tokens, but the word embeddings .* 8 rows"),
-        (
-            dataclasses.replace(BERT, vocab_size=ROBERTA.vocab_size),
-            "bert",
-            BYTES,
-            "does not fit keras-hub's BertTokenizer",
-        ),
+        (dataclasses.replace(BERT, vocab_size=263), "bert", BYTES, "does not fit keras-hub's BertTokenizer"),
         (dataclasses.replace(ROBERTA, vocab_size=9), "roberta", WORDS, "does not fit keras-hub's RobertaTokenizer"),
         (dataclasses.replace(BERT, causal=True), "bert", None, "causal is True"),
     ],
@@ -238,37 +233,30 @@ def test_a_vocabulary_of_another_size_is_refused_before_anything_is_read(directo
 
 
 def test_damaged_and_missing_files_are_named(directory):
+    def refused(says, read=read_keras_hub):
+        with pytest.raises(InputError, match=says):
+            read(str(directory))
+
     weights, config = directory / "model.weights.h5", directory / "config.json"
     change(config, intermediate_dim=25)
-    with pytest.raises(InputError, match=r"model.weights.h5: the weights do not fit config.json"):
-        read_keras_hub(str(directory))
+    refused("model.weights.h5: the weights do not fit config.json")
     change(config, intermediate_dim=24)
     weights.write_bytes(weights.read_bytes()[:1000])
-    with pytest.raises(InputError, match=r"model.weights.h5 is damaged or incomplete .*; copy it again"):
-        keras_hub_format.read_keras_hub(str(directory))
-    with pytest.raises(InputError, match=r"model.weights.h5 is damaged or incomplete .*; copy it again"):
-        read_keras_hub(str(directory))
+    refused("model.weights.h5 is damaged or incomplete .*; copy it again", keras_hub_format.read_keras_hub)
     weights.unlink()
-    with pytest.raises(InputError, match=r"model.weights.h5 is missing"):
-        read_keras_hub(str(directory))
+    refused("model.weights.h5 is missing")
     change(config, hidden_dim=15)
-    with pytest.raises(InputError, match=r"config.json: .*hidden_size is 15, not a multiple of"):
-        read_keras_hub(str(directory))
+    refused("config.json: .*hidden_size is 15, not a multiple of")
     change(config, hidden_dim={"module": "os", "class_name": "system"})
-    with pytest.raises(InputError, match=r"config.json: config.hidden_dim is an object"):
-        read_keras_hub(str(directory))
+    refused("config.json: config.hidden_dim is an object")
     config.write_text(json.dumps({**json.loads(config.read_text()), "compile_config": {"optimizer": "any"}}))
-    with pytest.raises(InputError, match=r"config.json: compile_config is an object"):
-        read_keras_hub(str(directory))
+    refused("config.json: compile_config is an object")
     config.write_text(json.dumps({"registered_name": "keras_hub>BertBackbone", "config": {}}))
-    with pytest.raises(InputError, match=r"config.json: config has no dropout"):
-        read_keras_hub(str(directory))
+    refused("config.json: config has no dropout")
     config.write_text(json.dumps({"registered_name": "keras_hub>GPT2Backbone"}))
-    with pytest.raises(InputError, match=r"config.json: the class is 'keras_hub>GPT2Backbone'; supported"):
-        read_keras_hub(str(directory))
+    refused("config.json: the class is 'keras_hub>GPT2Backbone'; supported")
     config.unlink()
-    with pytest.raises(InputError, match=r"config.json is missing"):
-        read_keras_hub(str(directory))
+    refused("config.json is missing")
 
 
 def test_presets_of_keras_nlp_are_read(written, directory):

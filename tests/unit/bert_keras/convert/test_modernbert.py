@@ -9,11 +9,11 @@ import json
 import numpy as np
 import pytest
 import tensorflow as tf
-from safetensors.numpy import save_file
 from tokenizers import Tokenizer
 
 from bert_keras.convert.architecture import architecture_of
 from bert_keras.convert.families import modernbert
+from bert_keras.convert.formats import read_folder
 from bert_keras.convert.weight_copy import variables_by_path
 from bert_keras.errors import InputError
 from bert_keras.models.backbone import BertBackbone
@@ -21,7 +21,9 @@ from bert_keras.models.config import BertConfig
 from bert_keras.models.electra import ElectraConfig, ElectraDiscriminator
 from bert_keras.tokenizers.vocabulary_files import vocabulary_spec
 from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
+from tests.support.models.golden_folders import write_golden
 from tests.support.models.model_folders import (
+    assert_equal,
     read_huggingface,
     read_pushed,
     write_huggingface,
@@ -29,20 +31,11 @@ from tests.support.models.model_folders import (
     write_pushed,
     write_tf1,
 )
+from tests.support.models.pushed_folders import without_graph
 from tests.support.models.variants_of_transformers import GOLDEN
 
 TOLERANCE = 1e-5
-# That of golden_transformers_variants/make.py, as released files say it, and as `transformers` 5 writes it.
-SHAPE = {
-    "model_type": "modernbert",
-    "vocab_size": 24,
-    "num_hidden_layers": 4,
-    "hidden_size": 16,
-    "num_attention_heads": 2,
-    "intermediate_size": 24,
-    "max_position_embeddings": 12,
-    "local_attention": 4,
-}
+# Of the golden model, as released files say it, and as `transformers` 5 writes it.
 RELEASED = {"global_rope_theta": 160.0, "local_rope_theta": 10.0, "global_attn_every_n_layers": 3}
 VERSION_5 = {
     "rope_parameters": {
@@ -54,25 +47,18 @@ VERSION_5 = {
 
 
 @pytest.fixture
-def arrays():
-    return dict(np.load(GOLDEN / "modernbert.npz"))
-
-
-@pytest.fixture
-def folder(arrays, tmp_path):
+def folder(tmp_path):
     """Writes the golden model with `fields` in its `config.json`."""
 
     def write(**fields):
-        save_file({k: v for k, v in arrays.items() if "/" not in k}, tmp_path / "model.safetensors")
-        (tmp_path / "config.json").write_text(json.dumps({**SHAPE, **fields}))
+        write_golden("modernbert", tmp_path, **fields)
         return str(tmp_path)
 
     return write
 
 
-@pytest.mark.parametrize("fields", [RELEASED, VERSION_5])
-def test_outputs_and_gradients_equal_those_of_transformers(folder, arrays, fields):
-    read = read_huggingface(folder(**fields))
+def test_outputs_and_gradients_equal_those_of_transformers(folder):
+    read, arrays = read_huggingface(folder(**RELEASED)), dict(np.load(GOLDEN / "modernbert.npz"))
     assert (read.family, read.untrained, read.remarks) == ("modernbert", (), ())
     inputs = {name: arrays[f"inputs/{name}"] for name in ("input_ids", "input_mask", "segment_ids")}
     real, variables = inputs["input_mask"] == 1, variables_by_path(read.model)
@@ -80,28 +66,27 @@ def test_outputs_and_gradients_equal_those_of_transformers(folder, arrays, field
         outputs = read.model({**inputs, "masked_lm_positions": None})
         logits, labels = outputs["mlm_logits"][real], inputs["input_ids"][real]
         loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits))
-    np.testing.assert_allclose(logits, arrays["outputs/logits"][real], rtol=0, atol=TOLERANCE)
-    last = outputs["sequence_output"][real]
-    np.testing.assert_allclose(last, arrays["outputs/last_layer"][real], rtol=0, atol=TOLERANCE)
+    for found, name in ((logits, "logits"), (outputs["sequence_output"][real], "last_layer")):
+        np.testing.assert_allclose(found, arrays[f"outputs/{name}"][real], rtol=0, atol=TOLERANCE)
     gradients = dict(zip(variables, tape.gradient(loss, [v.value for v in variables.values()]), strict=True))
-    stored = {w.huggingface.name: w for w in architecture_of(read.model).weights() if w.path in variables}
-    found = modernbert.joined(
-        {
-            name: w.to_file("huggingface", np.asarray(tf.convert_to_tensor(gradients[w.path])))
-            for name, w in stored.items()
-        }
-    )
+    weights = [w for w in architecture_of(read.model).weights() if w.path in variables]
+    arrays_of = {w: np.asarray(tf.convert_to_tensor(gradients[w.path])) for w in weights}
+    found = modernbert.joined({w.huggingface.name: w.to_file("huggingface", x) for w, x in arrays_of.items()})
     assert len(found) == len([name for name in arrays if name.startswith("gradients/")])
     for name, value in found.items():
         np.testing.assert_allclose(value, arrays[f"gradients/{name}"], rtol=0, atol=TOLERANCE, err_msg=name)
 
 
+def test_the_settings_of_version_5_are_the_released_ones(folder):
+    assert read_folder(folder(**VERSION_5)).config == read_folder(folder(**RELEASED)).config
+
+
 def test_missing_fields_are_those_of_modernbert_base_and_listed_layers_are_read(folder):
-    config = read_huggingface(folder()).model.config
+    config = read_folder(folder()).config
     assert (config.rotary_base, config.local_rotary_base, config.global_attn_every_n_layers) == (160_000, 10_000, 3)
     layers = ["full_attention", "sliding_attention"] * 2
-    assert read_huggingface(folder(layer_types=layers)).model.config.global_attn_every_n_layers == 2
-    assert read_huggingface(folder(layer_types=layers[:1] * 4)).model.config.local_attention == 0
+    assert read_folder(folder(layer_types=layers)).config.global_attn_every_n_layers == 2
+    assert read_folder(folder(layer_types=layers[:1] * 4)).config.local_attention == 0
     assert (config.layer_norm_eps, config.hidden_act, config.hidden_dropout_prob) == (1e-5, "gelu_erf", 0.0)
 
 
@@ -123,22 +108,21 @@ def test_a_pushed_folder_holds_the_same_model(folder, tmp_path):
     """Its tokenizer, too, in either folder."""
     read = read_huggingface(folder(**RELEASED))
     tokenizer = BertTokenizer([*SPECIAL_TOKENS, "unused", "b", *map("[unused{}]".format, range(17))], lower_case=True)
-    write_pushed(read.model, tokenizer, str(tmp_path / "pushed"), read.family, untrained=read.untrained)
+    with without_graph():
+        write_pushed(read.model, tokenizer, str(tmp_path / "pushed"), read.family, untrained=read.untrained)
     pushed = read_pushed(str(tmp_path / "pushed"))
+    parts = ("pooler", "next-sentence head")
+    assert (pushed.family, pushed.untrained) == ("modernbert", parts)
     written = write_huggingface(pushed.model, tokenizer, str(tmp_path / "again"), pushed.family)
-    assert written.remarks == tuple(
-        f"the {part} is dropped: ModernBertForMaskedLM has none" for part in ("pooler", "next-sentence head")
-    )
+    assert written.remarks == tuple(f"the {part} is dropped: ModernBertForMaskedLM has none" for part in parts)
     again = read_huggingface(str(tmp_path / "again"))
-    assert (pushed.family, pushed.untrained) == ("modernbert", ("pooler", "next-sentence head"))
     assert again.model.config == read.model.config == pushed.model.config
+    assert_equal(again.model, read.model)
     assert vocabulary_spec(again.tokenizer) == vocabulary_spec(tokenizer)
     assert again.tokenizer.vocabulary == tokenizer.vocabulary
     theirs = Tokenizer.from_file(str(tmp_path / "again" / "tokenizer.json"))
     ids = [tokenizer.cls_id, *tokenizer.encode(["unused B"])[0], tokenizer.sep_id]
     assert theirs.encode("unused B").ids == ids and len(set(ids)) == 4
-    for one, other in zip(again.model.weights, read.model.weights, strict=True):
-        np.testing.assert_array_equal(one, other)
 
 
 def test_an_encoder_of_global_layers_alone_says_so(folder, tmp_path):
