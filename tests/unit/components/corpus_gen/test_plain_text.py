@@ -15,7 +15,7 @@ from components.corpus_gen import plain_text, readers
 from components.corpus_gen.plain_text import SPLITTER_CHARACTERS, segment, sentences
 from components.corpus_gen.readers import ReadUnit, read_unit
 from components.corpus_gen.settings import CorpusSettings
-from tests.support.examples.corpus_files import COMPRESSIONS, DOCUMENTS, TEXT, read, refusal, write
+from tests.support.examples.corpus_files import COMPRESSIONS, DOCUMENTS, TEXT, read, write
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"], ids=["LF", "CRLF", "CR"])
@@ -120,7 +120,7 @@ def test_a_long_line_is_cut_at_blanks(tmp_path):
 def test_memory_does_not_grow_with_a_line(tmp_path):
     path = tmp_path / "a"
     with path.open("wb") as file:
-        for _ in range(40):
+        for _ in range(20):
             file.write(b"no end " * 150_000)
     tracemalloc.start()
     try:
@@ -130,7 +130,7 @@ def test_memory_does_not_grow_with_a_line(tmp_path):
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert characters > 41e6 and peak < 15e6
+    assert characters > 20e6 and peak < 15e6
 
 
 def test_invalid_utf8_is_replaced(tmp_path):
@@ -146,14 +146,6 @@ def test_nul_characters_are_removed(tmp_path):
     documents = read(path, counts)
     assert documents[0][0] == "one line" and documents[1:] == [["last"]]
     assert counts["nul_characters"] == 2
-
-
-@pytest.mark.parametrize(
-    "content",
-    [b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + bytes(range(256)), b"\x7fELF" + bytes(60), "text".encode("utf-16")],
-)
-def test_content_other_than_text_is_refused(tmp_path, content):
-    assert ": is " in refusal(write(tmp_path / "a", content))
 
 
 AS_LINES = CorpusSettings(segments="lines")
@@ -191,7 +183,7 @@ def test_a_sentence_without_an_end_is_cut_at_blanks():
 
 @pytest.mark.parametrize("text", ["word ", "x", "这是一个句子。", "这是", "A sentence. "])
 def test_work_on_a_very_long_line_is_linear(monkeypatch, text):
-    """Counted in characters passed to the splitter, whose own time is quadratic; the test takes seconds."""
+    """Counted in characters passed to the splitter, whose own time is quadratic."""
     import sentencex
 
     shown = []
@@ -201,9 +193,9 @@ def test_work_on_a_very_long_line_is_linear(monkeypatch, text):
         return split(language, text)
 
     monkeypatch.setattr(sentencex, "segment", counted)
-    characters = 1_000_000
+    characters = 200_000
     start = time.process_time()
     segments = segment([(text * characters)[:characters]], CorpusSettings())
     assert max(shown) <= SPLITTER_CHARACTERS and sum(shown) < 1.1 * characters
     assert sum(map(len, segments)) > 0.75 * characters
-    assert time.process_time() - start < 10
+    assert time.process_time() - start < 5

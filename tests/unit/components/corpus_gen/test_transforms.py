@@ -38,15 +38,9 @@ def parse(path, *more):
     return documents
 
 
-# Identity, split and bucket.
-
-
 def test_the_id_depends_only_on_the_content():
     assert document_id(["a", "b"]) == hashlib.sha256(b"a\nb").digest()[:16]
     assert document_id(["a b"]) != document_id(["a", "b"])
-
-
-# Whole runs.
 
 
 def make(paths, output, settings, **more):
@@ -77,17 +71,25 @@ def corpus(tmp_path_factory):
 SMALL = CorpusSettings(eval_fraction=0.3, bucket_bytes=3000)
 
 
-@pytest.fixture(autouse=True)
-def many_small_runs(monkeypatch):
+@pytest.fixture(scope="module", autouse=True)
+def many_small_runs():
     """Files are cut, and a worker writes several runs for a unit."""
-    monkeypatch.setattr(readers, "MIN_WORK_BYTES", 700)
-    monkeypatch.setattr(transforms, "work_bytes", lambda settings: 300)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(readers, "MIN_WORK_BYTES", 700)
+        patch.setattr(transforms, "work_bytes", lambda settings: 300)
+        yield
 
 
-def test_each_document_once_and_in_one_split(tmp_path, corpus):
-    paths, documents = corpus
-    shards = make(paths, tmp_path, SMALL)
-    by_split = {s: [d for p in sorted(tmp_path.glob(f"Split-{s}/*")) for d in parse(p)] for s in SPLITS}
+@pytest.fixture(scope="module")
+def whole(corpus, tmp_path_factory):
+    """(folder, shards) of all files of the corpus."""
+    folder = tmp_path_factory.mktemp("whole") / "out"
+    return folder, make(corpus[0], folder, SMALL)
+
+
+def test_each_document_once_and_in_one_split(corpus, whole):
+    (paths, documents), (folder, shards) = corpus, whole
+    by_split = {s: [d for p in sorted(folder.glob(f"Split-{s}/*")) for d in parse(p)] for s in SPLITS}
     ids = [{identity for identity, _, _ in by_split[split]} for split in SPLITS]
     assert not ids[0] & ids[1]
     found = by_split["train"] + by_split["eval"]
@@ -95,14 +97,12 @@ def test_each_document_once_and_in_one_split(tmp_path, corpus):
     assert {tuple(segments) for _, _, segments in found} == {tuple(d) for d in documents}
     assert all(identity == document_id(segments) and source in paths for identity, source, segments in found)
     for split in SPLITS:
-        names = sorted(p.name for p in (tmp_path / f"Split-{split}").iterdir())
+        names = sorted(p.name for p in (folder / f"Split-{split}").iterdir())
         assert names == [f"documents-{i:05d}-of-{len(names):05d}.tfrecord" for i in range(len(names))]
         assert len(names) > 1 and all(shards[f"Split-{split}/{name}"] for name in names)
     # The sorted runs are removed.
-    assert sorted(p.name for p in tmp_path.iterdir()) == [
-        *("Split-eval", "Split-train", COUNTS_FILE, CARD_FILE, READ_FILE)
-    ]
-    assert (tmp_path / READ_FILE).read_bytes() == b"".join(sorted(document_id(d)[:8] for d in documents))
+    assert {p.name for p in folder.iterdir()} == {"Split-eval", "Split-train", COUNTS_FILE, CARD_FILE, READ_FILE}
+    assert (folder / READ_FILE).read_bytes() == b"".join(sorted(document_id(d)[:8] for d in documents))
 
 
 def documents_in(output):
@@ -133,16 +133,6 @@ def test_what_was_read_before_is_left_out_night_after_night(tmp_path, corpus):
     assert (again / READ_FILE).read_bytes() == ids[2] and counted(again) == counted(nights[2])
 
 
-def test_a_night_without_new_text_makes_empty_shards(tmp_path, corpus):
-    paths, _ = corpus
-    make(paths, tmp_path / "first", SMALL)
-    shards = make(paths[:1], tmp_path / "second", SMALL, earlier=tmp_path / "first")
-    assert set(shards.values()) == {b""} and len(shards) == 2
-    counts = counted(tmp_path / "second")
-    assert counts["read"]["read_before"] == 20 and not any(counts[split]["documents"] for split in SPLITS)
-    assert (tmp_path / "second" / READ_FILE).read_bytes() == (tmp_path / "first" / READ_FILE).read_bytes()
-
-
 def test_the_first_source_by_name_is_kept(tmp_path):
     paths = [write(tmp_path / name, "The same text.") for name in ("b.txt", "a.txt", "c.txt")]
     make(paths, tmp_path / "out", SMALL)
@@ -150,10 +140,9 @@ def test_the_first_source_by_name_is_kept(tmp_path):
     assert document[1] == str(tmp_path / "a.txt")
 
 
-def test_shards_do_not_depend_on_the_size_of_runs_and_the_order_of_reading(tmp_path, corpus, monkeypatch):
+def test_shards_do_not_depend_on_the_size_of_runs_and_the_order_of_reading(tmp_path, corpus, whole, monkeypatch):
     """The number of documents that a worker collects before it writes a run does not affect the result."""
-    paths, _ = corpus
-    expected = make(paths, tmp_path / "one", SMALL)
+    (paths, _), (folder, expected) = corpus, whole
     written = []
 
     def write_all(path, documents, write_run=transforms.write_run):
@@ -168,7 +157,7 @@ def test_shards_do_not_depend_on_the_size_of_runs_and_the_order_of_reading(tmp_p
     monkeypatch.setattr(transforms, "write_run", write_all)
     monkeypatch.setattr(transforms, "read_run", read_all)
     assert make(paths[::-1], tmp_path / "two", SMALL) == expected
-    assert counted(tmp_path / "two") == counted(tmp_path / "one")
+    assert counted(tmp_path / "two") == counted(folder)
     assert len(written) == 100
 
 
@@ -204,15 +193,11 @@ def test_near_duplicates_are_dropped_across_files(tmp_path):
     assert counts["train"]["near_duplicates"] + counts["eval"]["near_duplicates"] == 5
     make(paths, tmp_path / "later", dataclasses.replace(SMALL, cleaning=cleaning), earlier=tmp_path / "out")
     assert not documents_in(tmp_path / "later")  # what was dropped was read, too
-    make(paths, tmp_path / "off", SMALL)
-    counts = counted(tmp_path / "off")
-    assert counts["train"]["documents"] + counts["eval"]["documents"] == 7
 
 
-def test_sources_have_shards_and_counts_of_their_own(tmp_path, corpus):
+def test_sources_have_shards_and_counts_of_their_own(tmp_path, corpus, whole):
     """The same documents as without names; a copy is of the first file's source. Every bucket has a shard of each."""
-    paths, _ = corpus
-    plain, names = make(paths, tmp_path / "plain", SMALL), ["web", "web", "books", "law", "web"]
+    (paths, _), (folder, plain), names = corpus, whole, ["web", "web", "books", "law", "web"]
     power = dataclasses.replace(SMALL, source_power=0.5)
     shards = make(paths[::-1], tmp_path / "named", power, names=names[::-1])
     of_path = dict(zip(paths, names, strict=True))
@@ -227,10 +212,10 @@ def test_sources_have_shards_and_counts_of_their_own(tmp_path, corpus):
             )
             found += [document[:3] for document in documents]
         shards_without = (shard for shard in plain if shard.startswith(f"Split-{split}"))
-        assert sorted(found) == sorted(one for shard in shards_without for one in parse(tmp_path / "plain" / shard))
+        assert sorted(found) == sorted(one for shard in shards_without for one in parse(folder / shard))
     buckets = {shard.rpartition("-")[0] for shard in shards}
     assert {*shards} == {f"{bucket}-{name}.tfrecord" for bucket in buckets for name in ("books", "law", "web")}
-    counts, alone = counted(tmp_path / "named"), counted(tmp_path / "plain")
+    counts, alone = counted(tmp_path / "named"), counted(folder)
     sources, rates = counts.pop("sources"), counts.pop("source_rates")
     sentences = {name: of_source["train"]["segments"] for name, of_source in sources.items()}
     assert rates == {name: (sentences["web"] / count) ** 0.5 for name, count in sentences.items()}
@@ -259,11 +244,9 @@ def test_no_remaining_document_is_an_error(tmp_path):
     assert not (tmp_path / "out" / COUNTS_FILE).exists()
 
 
-def test_a_failed_attempt_leaves_no_partial_shard_and_can_be_repeated(tmp_path, corpus, monkeypatch):
-    paths, _ = corpus
-    expected = make(paths, tmp_path / "one", SMALL)
-    output = tmp_path / "two"
-    begun = []
+def test_a_failed_attempt_leaves_no_partial_shard_and_can_be_repeated(tmp_path, corpus, whole, monkeypatch):
+    (paths, _), (_, expected) = corpus, whole
+    output, begun = tmp_path / "out", []
 
     def fails_once(run, *slots, read_run=transforms.read_run):
         if slots not in begun:

@@ -7,7 +7,13 @@ from components.corpus_gen.filters import chain
 from components.corpus_gen.filters.chain import EMPTY, RULES, FilterChain
 from components.corpus_gen.filters.cleaning import Cleaner
 from components.corpus_gen.filters.passages import Passages
-from components.corpus_gen.settings import CleaningSettings, CorpusSettings, PassageSettings, QualitySettings
+from components.corpus_gen.settings import (
+    CleaningSettings,
+    CorpusSettings,
+    PassageSettings,
+    PersonalDataSettings,
+    QualitySettings,
+)
 
 
 def test_all_filters_are_off_by_default():
@@ -63,9 +69,18 @@ def test_a_document_of_which_nothing_remains_is_dropped(filters):
     assert EMPTY in RULES
 
 
-def test_a_chain_can_be_pickled():
-    filters = FilterChain(CorpusSettings(cleaning=CleaningSettings(min_characters=5)))
-    assert pickle.loads(pickle.dumps(filters))(["abcd"], Counter()) == (["abcd"], "too_short")
+@pytest.mark.parametrize(
+    ("settings", "line", "expected"),
+    [
+        ({"cleaning": CleaningSettings(min_characters=5)}, "abcd", ("abcd", "too_short")),
+        ({"quality": QualitySettings(gopher=True)}, "Menu", ("Menu", "gopher_few_words")),
+        ({"personal_data": PersonalDataSettings(email=True)}, "To ann@mail.org.", ("To [email].", "")),
+    ],
+)
+def test_a_chain_with_each_filter_can_be_pickled(settings, line, expected):
+    filters = pickle.loads(pickle.dumps(FilterChain(CorpusSettings(**settings))))
+    (kept,), rule = filters([line], Counter())
+    assert (kept, rule) == expected
 
 
 def test_the_filters_before_repeated_passages_are_cheap():

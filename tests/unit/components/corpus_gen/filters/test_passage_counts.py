@@ -1,6 +1,7 @@
 """Repeated passages of a whole corpus are found on disk, the same ones for any work and any workers."""
 
 import collections
+import dataclasses
 import hashlib
 import json
 import os
@@ -19,7 +20,7 @@ from components.corpus_gen.readers import ReadUnit
 from components.corpus_gen.record.card import CARD_FILE, COUNTS_FILE
 from components.corpus_gen.settings import CleaningSettings, CorpusSettings, PassageSettings
 from components.corpus_gen.transforms import document_id
-from components.io.shards import read_documents, shard_paths
+from components.io.shards import read_documents
 from tests.support.examples.made_documents import make_documents
 
 SETTINGS = CorpusSettings(
@@ -89,12 +90,25 @@ def corpus(tmp_path_factory):
     return paths, documents
 
 
-@pytest.fixture(autouse=True)
-def much_small_work(monkeypatch):
+@pytest.fixture(scope="module", autouse=True)
+def much_small_work():
     """Files are cut, a unit of work has several runs, and there are several tables."""
-    monkeypatch.setattr(readers, "MIN_WORK_BYTES", 2000)
-    monkeypatch.setattr(passages, "TABLE_PASSAGES", 37)
-    monkeypatch.setattr(passage_counts, "PARTITION_BYTES", 1000)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(readers, "MIN_WORK_BYTES", 2000)
+        patch.setattr(passages, "TABLE_PASSAGES", 37)
+        patch.setattr(passage_counts, "PARTITION_BYTES", 1000)
+        yield
+
+
+@pytest.fixture(scope="module")
+def whole(corpus, tmp_path_factory):
+    """(folder, files) of the whole corpus with SETTINGS."""
+    folder = tmp_path_factory.mktemp("whole") / "out"
+    return folder, make_documents(corpus[0], folder, SETTINGS)
+
+
+def documents_in(output):
+    return sorted(document for path in output.rglob("*.tfrecord") for document in read_documents(str(path)))
 
 
 @pytest.mark.parametrize(
@@ -103,11 +117,10 @@ def much_small_work(monkeypatch):
 def test_passages_are_dropped_by_their_definition(tmp_path, corpus, window, min_count, keep):
     paths, documents = corpus
     some = PassageSettings("lines", window, min_count, keep, min_characters=20)
-    settings = CorpusSettings(**{**vars(SETTINGS), "passages": some})
+    settings = dataclasses.replace(SETTINGS, passages=some)
     kept, found, dropped = expected(documents, settings)
     make_documents(paths, tmp_path, settings)
-    shards = [path for split in ("train", "eval") for path in shard_paths(f"{tmp_path}/Split-{split}")]
-    assert {tuple(d) for path in shards for d in read_documents(path)} == kept
+    assert documents_in(tmp_path) == sorted(map(list, kept))
     counts = json.loads((tmp_path / COUNTS_FILE).read_text())
     assert counts["found"] == found and found["repeated_passages"] > 1
     assert counts["read"].get("dropped_repeated_too_short", 0) == dropped and counts["read"]["dropped_too_short"] == 3
@@ -116,33 +129,26 @@ def test_passages_are_dropped_by_their_definition(tmp_path, corpus, window, min_
     assert sorted(ids) == sorted(document_id(list(d))[:8].rstrip(b"\0") for d in kept)
 
 
-def test_the_same_bytes_for_any_order_of_reading_and_sizes_of_work(tmp_path, corpus, monkeypatch):
-    paths, _ = corpus
-    one = make_documents(paths, tmp_path / "one", SETTINGS)
+def test_the_same_bytes_for_any_order_of_reading_and_sizes_of_work(tmp_path, corpus, whole, monkeypatch):
+    (paths, _), (_, files) = corpus, whole
     monkeypatch.setattr(readers, "MIN_WORK_BYTES", 700)
     monkeypatch.setattr(passages, "TABLE_PASSAGES", 11)
     monkeypatch.setattr(passage_counts, "PARTITION_BYTES", 300)
-    two = make_documents(paths[::-1], tmp_path / "two", SETTINGS)
+    one, two = dict(files), make_documents(paths[::-1], tmp_path / "two", SETTINGS)
     counts = [json.loads(files.pop(COUNTS_FILE)) for files in (one, two)]
     assert two == one and counts[0]["found"] == counts[1]["found"] and counts[0]["train"] == counts[1]["train"]
     assert "passages" not in "".join(one)  # intermediate files are removed
 
 
-def test_names_and_places_of_files_do_not_matter(tmp_path, corpus):
+def test_names_and_places_of_files_do_not_matter(tmp_path, corpus, whole):
     """Which copy stays depends on the texts alone."""
-    paths, _ = corpus
     folder = tmp_path / "elsewhere"
     folder.mkdir()
-    others = [str(folder / f"{9 - i}.txt") for i in range(len(paths))]
-    for path, other in zip(paths, others, strict=True):
+    others = [str(folder / f"{9 - i}.txt") for i in range(len(corpus[0]))]
+    for path, other in zip(corpus[0], others, strict=True):
         os.link(path, other)
-
-    def texts(output):
-        return sorted(document for path in output.rglob("*.tfrecord") for document in read_documents(str(path)))
-
-    make_documents(paths, tmp_path / "one", SETTINGS)
-    make_documents(others, tmp_path / "two", SETTINGS)
-    assert texts(tmp_path / "one") == texts(tmp_path / "two") != []
+    make_documents(others, tmp_path / "out", SETTINGS)
+    assert documents_in(tmp_path / "out") == documents_in(whole[0]) != []
 
 
 def test_runs_hold_no_more_of_a_passage_than_needed(tmp_path):
@@ -185,7 +191,7 @@ def test_memory_does_not_depend_on_the_text(tmp_path, monkeypatch):
 
 def test_a_corpus_without_repeated_passages_stays_as_it_is(tmp_path):
     (tmp_path / "a.txt").write_text("\n\n".join(f"First {i}.\nSecond {i}.\nThird {i}." for i in range(50)))
-    off = CorpusSettings(**{**vars(SETTINGS), "passages": PassageSettings()})
+    off = dataclasses.replace(SETTINGS, passages=PassageSettings())
     with_it, without = (
         make_documents([str(tmp_path / "a.txt")], tmp_path / name, s) for name, s in (("a", SETTINGS), ("b", off))
     )

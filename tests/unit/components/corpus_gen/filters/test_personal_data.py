@@ -1,5 +1,4 @@
 import ipaddress
-import pickle
 import time
 from collections import Counter
 
@@ -7,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from components.corpus_gen.filters.chain import RULES, FilterChain
 from components.corpus_gen.filters.personal_data import CARD, EMAIL, IP, PHONE, PersonalData, passes_luhn
-from components.corpus_gen.settings import CorpusSettings, PersonalDataSettings
+from components.corpus_gen.settings import PersonalDataSettings
 
 ALL = PersonalDataSettings(email=True, ip=True, card=True, phone=True, phone_regions="US, de,CN")
 CARRIERS = ("Write to {} before noon.", "Schreiben Sie bitte an {}, wir antworten.", "请联系{}，谢谢。", "{}", "({})")
@@ -74,18 +72,18 @@ def replaced(*lines, settings=ALL):
     return result, found
 
 
-@pytest.mark.parametrize("carrier", CARRIERS)
 @pytest.mark.parametrize(("rule", "data"), PERSONAL)
-def test_personal_data_is_replaced_in_three_languages(rule, data, carrier):
-    lines, found = replaced("Before.", carrier.format(data), "After.")
-    assert lines == ["Before.", carrier.format(WORDS[rule]), "After."]
-    assert found == {rule: 1}
+def test_personal_data_is_replaced_in_three_languages(rule, data):
+    for carrier in CARRIERS:
+        lines, found = replaced("Before.", carrier.format(data), "After.")
+        assert lines == ["Before.", carrier.format(WORDS[rule]), "After."]
+        assert found == {rule: 1}
 
 
-@pytest.mark.parametrize("carrier", ["Given {} here.", "In {}, und so fort.", "例如 {} 等。", "{}"])
 @pytest.mark.parametrize("text", NOT_PERSONAL)
-def test_what_only_looks_like_it_stays(text, carrier):
-    assert replaced(carrier.format(text)) == ([carrier.format(text)], {})
+def test_what_only_looks_like_it_stays(text):
+    for carrier in ("Given {} here.", "In {}, und so fort.", "例如 {} 等。", "{}"):
+        assert replaced(carrier.format(text)) == ([carrier.format(text)], {})
 
 
 def test_several_in_a_line_and_those_beside_other_marks():
@@ -158,13 +156,6 @@ def test_replacing_twice_changes_nothing():
     assert replaced(*once) == (once, {})
 
 
-def test_the_chain_replaces_counts_and_can_be_pickled():
-    chain = pickle.loads(pickle.dumps(FilterChain(CorpusSettings(personal_data=ALL))))
-    found = Counter()
-    assert chain(["To ann@mail.org."], found) == (["To [email]."], "")
-    assert found == {EMAIL: 1} and RULES.keys() >= WORDS.keys()
-
-
 @given(st.lists(st.text("aZ09.@:-+ ()[]é中４", min_size=1).map(str.strip).filter(bool), max_size=4))
 def test_any_text_keeps_its_lines(lines):
     result, found = replaced(*lines)
@@ -193,16 +184,16 @@ def test_luhn(number, change):
     assert passes_luhn(digits[:place] + str(change) + digits[place + 1 :]) == (str(change) == digits[place])
 
 
-@pytest.mark.parametrize("text", ["a" * 50_000, "a." * 25_000, "a@" * 25_000, "a@b." * 12_000, "1." * 25_000])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("a" * 50_000, "a." * 25_000, "a@" * 25_000, "a@b." * 12_000, "1." * 25_000),
+        *("2" * 50_000, "2 " * 25_000, "2a:" * 17_000, "2000:" * 10_000, "(1" * 25_000),
+    ],
+    ids=lambda text: text[:5],
+)
 def test_time_grows_with_the_text_alone(text):
     """Searches that begin anew at every character would take minutes."""
-    started = time.process_time()
-    replaced(text)
-    assert time.process_time() - started < 5
-
-
-@pytest.mark.parametrize("text", ["2" * 50_000, "2 " * 25_000, "2a:" * 17_000, "2000:" * 10_000, "(1" * 25_000])
-def test_time_of_digits_grows_with_the_text_alone(text):
     started = time.process_time()
     replaced(text)
     assert time.process_time() - started < 5

@@ -4,14 +4,12 @@
 """
 
 import json
-import pickle
 import re
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from components.corpus_gen.filters.chain import FilterChain
 from components.corpus_gen.filters.english_words import MAX_STRETCH, split_stretch, split_words
 from components.corpus_gen.filters.quality import RULES, Quality, count_sentences, gopher_rule
 from components.corpus_gen.settings import C4_RULES, CorpusSettings, QualitySettings
@@ -40,11 +38,6 @@ def test_decisions_are_those_of_datatrove(number):
 def test_the_recorded_decisions_have_most_rules():
     assert len(GOLDEN) >= 50
     assert len({recorded[switch] for recorded in GOLDEN for switch in SWITCHES}) >= 24  # "" is one
-
-
-def test_everything_is_off_by_default():
-    assert not Quality(QualitySettings()).on
-    assert judge(["!", "!"]) == (["!", "!"], "", Counter())
 
 
 # Ten words with 30 letters; "?" is none. A mean length of 3, two stop words.
@@ -196,12 +189,6 @@ def test_fineweb_judges_what_c4_leaves():
     text = ["It is a line that ends, and it has more than thirty characters.", *(["menu"] * 9)]
     assert judge(text, fineweb=True)[1] == "fineweb_unpunctuated_lines"
     assert judge(text, fineweb=True, c4=True, c4_min_sentences=1)[:2] == (text[:1], "")
-
-
-def test_the_rules_are_in_the_chain():
-    chain = FilterChain(CorpusSettings(quality=QualitySettings(gopher=True)))
-    assert pickle.loads(pickle.dumps(chain))(["Menu"], Counter()) == (["Menu"], "gopher_few_words")
-    assert not FilterChain(CorpusSettings())._filters
 
 
 def test_every_rule_names_its_threshold():
