@@ -61,22 +61,6 @@ def test_every_arm_is_made_of_settings_that_there_are(name, scale):
     assert len(units) == len(set(units)) == len(different) + len(experiment.arms) * len(with_data) * seeds
 
 
-def test_the_paper_s_tables_are_those_of_its_pages():
-    """Tables 5, 6, 7, 8: a figure of each corner."""
-    found = {
-        name: experiment_of(name, tiny(), ["ner"] if name == "features" else ["mnli"])
-        for name in ("tasks", "size", "masking", "features")
-    }
-    figures = {name: [list(arm.paper.values()) for arm in of.arms] for name, of in found.items()}
-    assert figures["tasks"][0] == [84.4, 88.4, 86.7, 92.7, 88.5] and figures["tasks"][3][-1] == 84.9
-    assert figures["size"][0] == [5.84, 77.9, 79.8, 88.4] and figures["size"][-1] == [3.23, 86.6, 87.8, 93.7]
-    assert [arm.name for arm in found["masking"].arms] == [
-        "80/10/10", "100/0/0", "80/0/20", "80/20/0", "0/20/80", "0/0/100",
-    ]  # fmt: skip
-    assert figures["masking"][-1] == [83.6, 94.9, 94.6]
-    assert figures["features"] == [[96.4], [91.0], [95.6], [94.9], [95.9], [96.1], [95.5], [95.7]]
-
-
 def test_sizes_keep_the_paper_s_proportions():
     arms = experiment_of("size", laptop(), ["mrpc"]).arms
     assert [arm.name for arm in arms] == [

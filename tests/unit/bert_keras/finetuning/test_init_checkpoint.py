@@ -40,6 +40,7 @@ from tests.support.models.tiny_byte_bpe import tiny_byte_bpe
 VOCABULARY = [*SPECIAL_TOKENS, "the", "cat", "sat", "##s", "."]
 TOKENIZER = BertTokenizer(VOCABULARY, True)
 CONFIG = BertConfig(len(VOCABULARY), 16, 2, 2, 32, max_position_embeddings=12)
+SETTINGS = TaskSettings(8)
 needs_keras_hub = pytest.mark.skipif(not importlib.util.find_spec("keras_hub"), reason="an extra")
 every_format = pytest.mark.parametrize(
     "format_", [pytest.param(name, marks=needs_keras_hub if name == "keras-hub" else ()) for name in FORMATS]
@@ -51,6 +52,26 @@ def random_model(create, seed=0):
     model.build()
     model.set_weights([rng.normal(size=weight.shape).astype("float32") for weight in model.get_weights()])
     return model
+
+
+def task_model(task, config, settings=SETTINGS, seed=7, **size):
+    model = task_type_of(task).create_model(config, task, settings, seed, **size)
+    model.build()
+    return model
+
+
+def read_electra(folder, embedding_size):
+    """An ELECTRA with random weights, and what is read of its folder."""
+    model = random_model(lambda: ElectraDiscriminator(ElectraConfig(CONFIG, embedding_size, 1.0)))
+    write("hf", model, TOKENIZER, str(folder))
+    return model, read_init(str(folder))
+
+
+def check_encodes_as(tuned, model):
+    rng = np.random.default_rng(0)
+    inputs = {"input_ids": rng.integers(0, 10, (2, 6)), "input_mask": np.ones((2, 6)), "segment_ids": np.eye(2, 6)}
+    ours, theirs = (encoder(inputs)["sequence_output"] for encoder in (tuned.backbone, model.backbone))
+    assert_equal_but_for_rounding(ours, theirs, depth_of(CONFIG, 6))
 
 
 @pytest.fixture(scope="module")
@@ -73,8 +94,7 @@ def test_every_format_is_detected_and_its_encoder_read(folders, format_):
     assert dataclasses.replace(start.config, initializer_range=0.02) == CONFIG
     assert start.tokenizer.vocabulary == tuple(VOCABULARY) and start.tokenizer.normalization.lower_case
     task = dataclasses.replace(task_of("sst-2"), labels=("a", "b", "c"))
-    tuned = task_type_of(task).create_model(start.config, task, TaskSettings(), 7)
-    tuned.build()
+    tuned = task_model(task, start.config)
     drawn = np.array(tuned.classifier.kernel)
     initialize_encoder(tuned, start)
     for ours, theirs in zip(tuned.backbone.weights, model.backbone.weights, strict=True):
@@ -104,10 +124,7 @@ def test_the_encoder_of_a_fine_tuned_model_is_read(folders, tmp_path, name, sett
 
 
 def test_an_initial_checkpoint_without_weights_draws_them():
-    task = task_of("sst-2")
-    models = [task_type_of(task).create_model(CONFIG, task, TaskSettings(), 3) for _ in range(2)]
-    for model in models:
-        model.build()
+    models = [task_model(task_of("sst-2"), CONFIG) for _ in range(2)]
     initialize_encoder(models[0], init_checkpoint(CONFIG, TOKENIZER))
     for ours, theirs in zip(*(model.get_weights() for model in models), strict=True):
         np.testing.assert_array_equal(ours, theirs)
@@ -115,9 +132,7 @@ def test_an_initial_checkpoint_without_weights_draws_them():
 
 def test_seeds_of_dropout_are_the_task_model_s(folders):
     _, root = folders
-    task = task_of("sst-2")
-    model = task_type_of(task).create_model(CONFIG, task, TaskSettings(), 99)
-    model.build()
+    model = task_model(task_of("sst-2"), CONFIG, seed=99)
     state = model.backbone.embeddings.dropout.seed_generator.state
     before = np.array(state)
     initialize_encoder(model, read_init(str(root / "hf")))
@@ -139,44 +154,31 @@ def test_unknown_lower_casing_is_refused(folders):
 
 
 def test_an_electra_is_a_bert_with_a_pooler_of_its_own(tmp_path):
-    model = random_model(lambda: ElectraDiscriminator(ElectraConfig(CONFIG, 16, 1.0)))
-    write("hf", model, TOKENIZER, str(tmp_path))
-    start = read_init(str(tmp_path))
-    task = task_of("sst-2")
-    tuned = task_type_of(task).create_model(start.config, task, TaskSettings(), 7)
-    tuned.build()
+    model, start = read_electra(tmp_path, CONFIG.hidden_size)
+    tuned = task_model(task_of("sst-2"), start.config)
     initialize_encoder(tuned, start)
-    rng = np.random.default_rng(0)
-    inputs = {"input_ids": rng.integers(0, 10, (2, 6)), "input_mask": np.ones((2, 6)), "segment_ids": np.eye(2, 6)}
-    ours, theirs = (encoder(inputs)["sequence_output"] for encoder in (tuned.backbone, model.backbone))
-    assert_equal_but_for_rounding(ours, theirs, depth_of(CONFIG, 6))
+    check_encodes_as(tuned, model)
     assert np.std(np.array(tuned.backbone.pooler.kernel)) < 0.03  # drawn, where all that was read has 1
 
 
 @pytest.mark.parametrize(
     ("name", "settings"),
     [
-        pytest.param("sst-2", TaskSettings(8), marks=pytest.mark.slow),
-        pytest.param("sts-b", TaskSettings(8), marks=pytest.mark.slow),
-        pytest.param("swag", TaskSettings(8), marks=pytest.mark.slow),
+        pytest.param("sst-2", SETTINGS, marks=pytest.mark.slow),
+        pytest.param("sts-b", SETTINGS, marks=pytest.mark.slow),
+        pytest.param("swag", SETTINGS, marks=pytest.mark.slow),
         pytest.param("squad1.1", TaskSettings(12, max_query_length=4, doc_stride=2), marks=pytest.mark.slow),
-        ("ner", TaskSettings(8)),
+        ("ner", SETTINGS),
         pytest.param("ner", TaskSettings(8, features="embeddings"), marks=pytest.mark.slow),
     ],
 )
 def test_an_electra_with_narrower_embeddings_is_fine_tuned_and_read_again(tmp_path, name, settings):
     """Embeddings of 8 under an encoder of 16, as in ELECTRA-small, in a task's model, its folder and the next model."""
-    model = random_model(lambda: ElectraDiscriminator(ElectraConfig(CONFIG, 8, 1.0)))
-    write("hf", model, TOKENIZER, str(tmp_path / "hf"))
-    start = read_init(str(tmp_path / "hf"))
+    model, start = read_electra(tmp_path / "hf", 8)
     task = dataclasses.replace(task_of(name), labels=("0", "1", "2"))
-    tuned = task_type_of(task).create_model(start.config, task, settings, 7, start.architecture.embedding_size)
-    tuned.build()
+    tuned = task_model(task, start.config, settings, embedding_size=start.architecture.embedding_size)
     initialize_encoder(tuned, start)
-    rng = np.random.default_rng(0)
-    inputs = {"input_ids": rng.integers(0, 10, (2, 6)), "input_mask": np.ones((2, 6)), "segment_ids": np.eye(2, 6)}
-    ours, theirs = (encoder(inputs)["sequence_output"] for encoder in (tuned.backbone, model.backbone))
-    assert_equal_but_for_rounding(ours, theirs, depth_of(CONFIG, 6))
+    check_encodes_as(tuned, model)
     export_task_model(tuned, task, settings, TOKENIZER, str(tmp_path / "pushed"))
     served = tf.saved_model.load(str(tmp_path / "pushed")).signatures["encode"](text=tf.constant(["the cat sat"]))
     alone = {"input_ids": np.array([[2, 5, 6, 7, 3]]), "input_mask": np.ones((1, 5)), "segment_ids": np.zeros((1, 5))}

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from bert_keras.errors import Diverged, InputError, Preempted, StageError
 from bert_keras.finetuning import fine_tuner as fine_tuner_module
@@ -19,39 +18,23 @@ from bert_keras.finetuning.finetune import finetune
 from bert_keras.finetuning.init_checkpoint import init_checkpoint
 from bert_keras.finetuning.restarts import train_restarts
 from bert_keras.finetuning.search import search
-from bert_keras.finetuning.training import TrainedTask
 from bert_keras.jobs import FinetuneJob
-from bert_keras.models.config import BertConfig
-from bert_keras.models.ensemble import Ensemble
-from bert_keras.saved_model.task_signatures import export_task_model
-from bert_keras.tasks.answers import parse_answer
-from bert_keras.tasks.rows import TaskRow
 from bert_keras.tasks.settings import FineTuningConfig, RestartSettings, SearchSettings, TaskSettings
-from bert_keras.tasks.table import task_of
-from bert_keras.tasks.task_types import task_type_of
-from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
 from bert_keras.training.backends.opening import open_devices
 from tests.support.models.rounding import assert_equal_but_for_rounding, depth_of
+from tests.unit.bert_keras.finetuning.test_finetune import CONFIG, SPLITS, TASK, TOKENIZER
 
-WORDS = ["good", "bad", "the", "film", "was", "very", "plot"]
-TOKENIZER = BertTokenizer([*SPECIAL_TOKENS, *WORDS], True)
-MODEL = BertConfig(12, 16, 1, 2, 32, 0.0, 0.0, max_position_embeddings=16, initializer_range=0.2)
-TASK, SETTINGS = task_of("sst-2"), TaskSettings(max_seq_length=16)
-DEPTH = depth_of(MODEL, 16)
+SETTINGS = TaskSettings(max_seq_length=16)
+DEPTH = depth_of(CONFIG, 16)
 RUN = FineTuningConfig(num_train_epochs=20.0, train_batch_size=8, learning_rate=5e-3, eval_batch_size=8, seed=7)
 GRID = SearchSettings(train_batch_size=(8, 16), learning_rate=(1e-9, 5e-3), num_train_epochs=(10.0,))
 
 
-def rows(count, seed):
-    rng = np.random.default_rng(seed)
-    texts = [" ".join([WORDS[1 - i % 2], *rng.choice(WORDS[2:], 4)]) for i in range(count)]
-    return [TaskRow(str(i), {"text": text}, str(i % 2)) for i, text in enumerate(texts)]
-
-
 @pytest.fixture
 def fine_tuner(tmp_path):
-    split = {"train": rows(32, 0), "eval": rows(20, 1)}
-    return FineTuner(TASK, SETTINGS, init_checkpoint(MODEL, TOKENIZER), split, str(tmp_path / "training"), "one", "two")
+    splits = {"train": SPLITS["train"], "eval": SPLITS["eval"]}
+    start = init_checkpoint(CONFIG, TOKENIZER)
+    return FineTuner(TASK, SETTINGS, start, splits, str(tmp_path / "training"), "one", "two")
 
 
 @pytest.fixture
@@ -66,6 +49,7 @@ def scored(fine_tuner, monkeypatch):
             (Path(directory) / "checkpoints").mkdir(parents=True, exist_ok=True)
             return what(config)
 
+        monkeypatch.setattr(fine_tuner_module.gc, "collect", lambda: None)  # half a second each
         monkeypatch.setattr(fine_tuner_module, "fine_tune", fine_tune)
         monkeypatch.setattr(FineTuner, "scores", lambda self, trained, batch_size: {"accuracy": trained.model})
         return trained
@@ -193,12 +177,8 @@ def test_figures_of_restarts_and_the_best_model(fine_tuner, scored, one_device):
     assert chosen.trained.model == 0.9 and chosen.config == dataclasses.replace(RUN, seed=8)
     assert chosen.report["chosen"] == [8] and chosen.report["ensemble"] is None
     del scores[9], scores[11]
-    again = train_restarts(
-        dataclasses.replace(fine_tuner, identity="another"),
-        dataclasses.replace(RUN, seed=7),
-        RestartSettings(count=2),
-        one_device,
-    )
+    another = dataclasses.replace(fine_tuner, identity="another")
+    again = train_restarts(another, RUN, RestartSettings(count=2), one_device)
     # 0.5 and 0.9: their mean is 0.7, the squares of what is off it 0.04 each, over n - 1 = 1: sqrt(0.08).
     assert again.report["mean"] == pytest.approx(0.7)
     assert again.report["deviation"] == pytest.approx(math.sqrt(0.08))
@@ -249,42 +229,3 @@ def test_an_ensemble_of_the_best_answers_by_the_mean_of_their_logits(fine_tuner,
     assert_equal_but_for_rounding(chosen.trained.outputs(held_out, 8)[0], logits, DEPTH)
     right = [TASK.labels[label] == row.gold for label, row in zip(logits.argmax(-1), held_out, strict=True)]
     assert chosen.report["ensemble"] == {"accuracy": pytest.approx(np.mean(right))}
-
-
-@pytest.mark.slow
-def test_an_ensemble_of_spans_sums_probabilities_and_is_served_as_one_model(tmp_path, random_bert):
-    task, settings = (
-        task_of("squad2.0"),
-        TaskSettings(max_seq_length=12, max_query_length=2, doc_stride=3, n_best_size=4),
-    )
-    rng = np.random.default_rng(4)
-    asked = [
-        TaskRow(str(i), {"question": "the plot", "context": " ".join(rng.choice(WORDS, 5 + 3 * i))}) for i in range(6)
-    ]
-    models = [
-        random_bert(MODEL, type(task_type_of(task).create_model(MODEL, task, settings, 0)), seed) for seed in (1, 2)
-    ]
-    members = [TrainedTask(model, task, settings, TOKENIZER) for model in models]
-    ensemble = TrainedTask(Ensemble(models), task, settings, TOKENIZER)
-    outputs, features = ensemble.outputs(asked, 4)
-    is_input = features.arrays["input_mask"] > 0
-    assert not is_input.all() and len(is_input) > len(asked)
-    for name in ("start_logits", "end_logits"):
-        logits = [member.outputs(asked, 4)[0][name] for member in members]
-        odds = [np.where(is_input, np.exp(values), 0) for values in logits]
-        mean = sum(values / values.sum(-1, keepdims=True) for values in odds) / 2
-        assert_equal_but_for_rounding(np.exp(outputs[name])[is_input], mean[is_input], DEPTH, np.abs(logits).max())
-    answers = ensemble.answers(asked, 4)
-    assert len(set(answers)) > 2 and answers not in [member.answers(asked, 4) for member in members]
-    export_task_model(ensemble.model, task, settings, TOKENIZER, str(tmp_path))
-    evaluate = tf.saved_model.load(str(tmp_path)).signatures["evaluate"]
-    found = evaluate(examples=tf.constant([serialized(row) for row in asked]))["answer"].numpy()
-    assert [parse_answer(task.kind, answer) for answer in found] == answers
-
-
-def serialized(row):
-    features = {
-        name: tf.train.Feature(bytes_list=tf.train.BytesList(value=values))
-        for name, values in row.to_features().items()
-    }
-    return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()

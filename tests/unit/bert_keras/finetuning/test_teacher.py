@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -75,22 +76,28 @@ def teach(name, directory, config=CONFIG, tokenizer=TOKENIZER, task=None, seed=5
     return directory
 
 
-def student(tokenizer=TOKENIZER, config=CONFIG):
-    return init_checkpoint(config, tokenizer, encoder(config))
+def student(config=CONFIG):
+    return init_checkpoint(config, TOKENIZER, encoder(config))
+
+
+def teacher_of(name, folder, settings=SETTINGS, tokenizer=TOKENIZER):
+    """A teacher that keeps its answers in `folder`."""
+    directory = teach(name, str(folder / "teacher"), tokenizer=tokenizer)
+    teacher = Teacher.read(directory, task_named(name), settings, student())
+    return dataclasses.replace(teacher, outputs_dir=str(folder / "outputs"))
 
 
 @pytest.mark.parametrize("name", ["sst-2", "squad1.1", "ner", "sentence-similarity"])
 def test_a_student_learns_the_outputs_of_a_teacher_and_not_the_labels(name, tmp_path):
     task, rows = task_named(name), [row(number, name) for number in range(24)]
-    teacher = Teacher.read(teach(name, str(tmp_path / "teacher")), task, SETTINGS, student())
-    teacher = dataclasses.replace(teacher, outputs_dir=str(tmp_path / "outputs"))
+    teacher, start = teacher_of(name, tmp_path), student(dataclasses.replace(CONFIG, num_hidden_layers=1))
     config = FineTuningConfig(num_train_epochs=50, train_batch_size=16, learning_rate=1e-2, warmup_proportion=0.0)
     train, learns = rows[:16], DistillationSettings(weight=1.0, temperature=1.0)
-    before = task_type_of(task).create_model(CONFIG, task, SETTINGS, seed=0)
+    before = task_type_of(task).create_model(start.config, task, SETTINGS, seed=0)
     before.build()
-    initialize_encoder(before, student())
+    initialize_encoder(before, start)
     run = str(tmp_path / "run")
-    after = fine_tune(task, SETTINGS, config, student(), train, rows[16:], run, teacher=teacher, distillation=learns)
+    after = fine_tune(task, SETTINGS, config, start, train, rows[16:], run, teacher=teacher, distillation=learns)
 
     def distance(model):
         outputs, _ = TrainedTask(model, task, SETTINGS, TOKENIZER).outputs(train, 8)
@@ -146,10 +153,7 @@ def test_rows_without_labels_are_trained_on_with_the_teachers_answers(job, tmp_p
     assert all(figures["costs"][name]["cpu_ms"] > 0 for name in ("model", "teacher"))
     lines = [json.loads(line) for line in (tmp_path / "logs" / "log.jsonl").read_text().splitlines()]
     assert max(line["step"] for line in lines) == 24 // 8 * 4
-    (outputs,) = (tmp_path / "training" / "teachers").glob("*/train.npz")
-    answered = outputs.stat().st_mtime_ns
-    tuner.train(dataclasses.replace(job.training, seed=7))
-    assert outputs.stat().st_mtime_ns == answered
+    assert (Path(tuner.teacher.outputs_dir) / "train.npz").exists()
     assert all("teacher_loss" in line for line in lines if line["kind"] == "train")
 
 
@@ -188,9 +192,7 @@ def test_refuses_a_folder_that_cannot_teach(tmp_path):
 
 def test_refuses_answers_by_token_of_another_vocabulary(tmp_path):
     other = BertTokenizer([*SPECIAL_TOKENS, *reversed(WORDS)], True)
-    task, rows = task_named("ner"), [row(0, "ner")]
-    teacher = Teacher.read(teach("ner", str(tmp_path / "ner"), tokenizer=other), task, SETTINGS, student())
-    teacher = dataclasses.replace(teacher, outputs_dir=str(tmp_path))
+    task, rows, teacher = task_named("ner"), [row(0, "ner")], teacher_of("ner", tmp_path, tokenizer=other)
     ids = task_type_of(task).features(rows, task, SETTINGS, TOKENIZER).arrays["input_ids"]
     with pytest.raises(InputError, match="another vocabulary than --init"):
         teacher.arrays("train", rows, ids, 8)
@@ -199,28 +201,24 @@ def test_refuses_answers_by_token_of_another_vocabulary(tmp_path):
 def test_refuses_short_vectors_that_the_loss_leaves_out(tmp_path):
     task, rows = task_named("sentence-similarity"), [row(number, "sentence-similarity") for number in range(24)]
     settings = dataclasses.replace(SETTINGS, matryoshka_dimensions=(4, 8))
-    teacher = Teacher.read(teach("sentence-similarity", str(tmp_path / "teacher")), task, settings, student())
-    teacher = dataclasses.replace(teacher, outputs_dir=str(tmp_path / "outputs"))
+    teacher = teacher_of("sentence-similarity", tmp_path, settings)
     arguments = task, settings, FineTuningConfig(train_batch_size=8), student(), rows[:16], rows[16:], str(tmp_path)
     with pytest.raises(InputError, match=r"distillation\.weight is 1, which leaves out the loss"):
         fine_tune(*arguments, teacher=teacher, distillation=DistillationSettings(weight=1.0))
 
 
-def test_answers_are_kept_in_a_given_folder_alone(tmp_path, monkeypatch):
-    task, rows, ids = task_named("sst-2"), [row(0, "sst-2")], np.zeros((1, 8))
-    teacher = Teacher.read(teach("sst-2", str(tmp_path / "teacher")), task, SETTINGS, student())
+def test_answers_are_kept_in_a_given_folder_alone_and_given_once(tmp_path, monkeypatch):
+    rows, ids, keeping = [row(0, "sst-2")], np.zeros((1, 8)), teacher_of("sst-2", tmp_path)
     monkeypatch.chdir(tmp_path)
-    answered = teacher.arrays("train", rows, ids, 8)
-    keeping = dataclasses.replace(teacher, outputs_dir="outputs")
-    for _ in range(2):
-        np.testing.assert_equal(keeping.arrays("train", rows, ids, 8), answered)
+    answered = dataclasses.replace(keeping, outputs_dir="").arrays("train", rows, ids, 8)
+    np.testing.assert_equal(keeping.arrays("train", rows, ids, 8), answered)
+    monkeypatch.setattr(TrainedTask, "outputs", lambda *_: pytest.fail("it answers again"))
+    np.testing.assert_equal(keeping.arrays("train", rows, ids, 8), answered)
     assert {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.npz")} == {"outputs/train.npz"}
 
 
 def test_refuses_a_teacher_whose_weights_are_damaged(tmp_path):
-    task = task_named("sst-2")
-    teacher = Teacher.read(teach("sst-2", str(tmp_path / "teacher")), task, SETTINGS, student())
-    teacher = dataclasses.replace(teacher, outputs_dir=str(tmp_path))
+    teacher = teacher_of("sst-2", tmp_path)
     teacher.trained.model.classifier.kernel.assign(np.full((16, 2), np.nan, np.float32))
     with pytest.raises(InputError, match="answers rows with NaN or infinity"):
         teacher.arrays("train", [row(0, "sst-2")], np.zeros((1, 8)), 8)

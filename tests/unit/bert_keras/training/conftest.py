@@ -1,4 +1,4 @@
-"""The run that others are compared with."""
+"""The runs that others are compared with."""
 
 import functools
 
@@ -6,22 +6,25 @@ import pytest
 
 
 @pytest.fixture(scope="session")
-def quiet_folder(examples, tmp_path_factory):
-    """`quiet_folder()` has the log of twelve steps on one device without dropout; made once an optimizer."""
-    from tests.support.models.small_training import QUIET, RUN, loop
+def finished(examples, tmp_path_factory):
+    """`finished(model, **changes)`: the folder of a run of twelve steps on TensorFlow, made once for each argument.
+
+    By default on one device and with dropout; changes are those of `tests.support.models.small_training.loop`.
+    """
+    from tests.support.models.small_training import MODEL, loop
 
     @functools.cache
-    def quiet_folder(optimizer=RUN.optimizer):
-        directory = tmp_path_factory.mktemp("quiet")
-        loop(examples, directory, QUIET, optimizer=optimizer).run()
+    def finished(model=MODEL, **changes):
+        directory = tmp_path_factory.mktemp("finished")
+        loop(examples, directory, model, **changes).run()
         return directory
 
-    return quiet_folder
+    return finished
 
 
 @pytest.fixture(scope="session")
-def quiet_losses(quiet_folder):
-    """The losses in `quiet_folder`."""
-    from tests.support.models.small_training import losses
+def quiet_losses(finished):
+    """The losses of a run without dropout, which those on other devices or in parts have too."""
+    from tests.support.models.small_training import QUIET, losses
 
-    return lambda *optimizer: losses(quiet_folder(*optimizer))
+    return losses(finished(QUIET))

@@ -214,12 +214,10 @@ def job_of(examples, folder, **training):
     return dataclasses.replace(job, training=dataclasses.replace(job.training, **settings))
 
 
-@pytest.mark.parametrize("budget", ["5000 core-seconds", pytest.param("1e9 FLOPs", marks=pytest.mark.slow)])
-def test_a_killed_run_has_the_weights_of_its_number_of_steps(examples, tmp_path, monkeypatch, exported, budget):
+def test_a_killed_run_has_the_weights_of_its_number_of_steps(examples, tmp_path, monkeypatch, exported):
     """As if the number, and a quarter of it as warm-up, had been given; of the measuring nothing is left."""
     monkeypatch.setattr(module, "_SHARE", 0.0)
-    if "core" in budget:
-        monkeypatch.setattr(Costs, "of", lambda costs, config, phases, last: 100.0 * last)
+    monkeypatch.setattr(Costs, "of", lambda costs, config, phases, last: 100.0 * last)
     write = TrainingLog.write
 
     def killed(log, kind, step, metrics):
@@ -227,7 +225,7 @@ def test_a_killed_run_has_the_weights_of_its_number_of_steps(examples, tmp_path,
             raise KeyboardInterrupt
         write(log, kind, step, metrics)
 
-    job = job_of(examples, tmp_path / "budget", budget=budget)
+    job = job_of(examples, tmp_path / "budget", budget="5000 core-seconds")
     with monkeypatch.context() as kill:
         kill.setattr(TrainingLog, "write", killed)
         with pytest.raises(KeyboardInterrupt):

@@ -1,11 +1,12 @@
 """Checkpoints of a run: a write that fails keeps the ones before; another model's are refused."""
 
+import re
 import resource
 
 import numpy as np
 import pytest
 
-from bert_keras.errors import StageError
+from bert_keras.errors import InputError, StageError
 from bert_keras.training.checkpoints import Checkpoints
 from tests.support.models.small_training import QUIET, loop
 
@@ -21,6 +22,43 @@ class Weights:
 
     def set_arrays(self, arrays):
         self.value = float(arrays["model/0/weights"][0])
+
+
+def test_the_newest_checkpoints_are_kept(tmp_path):
+    checkpoints = Checkpoints(Weights(), str(tmp_path), 2)
+    for step in (6, 12, 100):
+        checkpoints.save(step)
+    assert {path.stem for path in (tmp_path / "checkpoints").iterdir()} == {"ckpt-12", "ckpt-100"}
+
+
+def test_a_damaged_checkpoint_is_reported_and_the_previous_one_used(tmp_path, capfd):
+    weights = Weights()
+    checkpoints = Checkpoints(weights, str(tmp_path), 3)
+    for step, weights.value in ((6, 0.5), (12, 1.0)):
+        checkpoints.save(step)
+    data = tmp_path / "checkpoints" / "ckpt-12.npz"
+    content = bytearray(data.read_bytes())
+    content[len(content) // 2] ^= 0x40
+    data.write_bytes(content)
+    checkpoints.restore_newest()
+    assert weights.value == 0.5
+    assert re.search(r"checkpoints/ckpt-12.npz is damaged \(.*\); the one before it is used", capfd.readouterr().err)
+
+
+@pytest.mark.parametrize("size", [0, 20, 1000])
+def test_a_run_whose_checkpoints_are_all_damaged_does_not_start_again(tmp_path, size):
+    checkpoints = Checkpoints(Weights(), str(tmp_path), 3)
+    for step in (6, 12):
+        checkpoints.save(step)
+    for path in (tmp_path / "checkpoints").iterdir():
+        path.write_bytes(path.read_bytes()[:size])
+    with pytest.raises(StageError, match=r"all 2 checkpoints of .*checkpoints are damaged; remove the folder"):
+        checkpoints.restore_newest()
+
+
+def test_a_folder_that_tensorflow_reads_as_a_pattern_is_refused(tmp_path):
+    with pytest.raises(InputError, match=r"a\[b\]: TensorFlow reads .*; train in another folder"):
+        Checkpoints(Weights(), str(tmp_path / "a[b]"), 3)
 
 
 @pytest.mark.parametrize(("saved", "told"), [(True, "the one before it is intact"), (False, "it is the first")])

@@ -1,6 +1,7 @@
 """Trainings on JAX in a child process: the same weights, the same errors, the same answer to signals."""
 
 import dataclasses
+import io
 import os
 import signal
 import subprocess
@@ -16,7 +17,7 @@ from bert_keras.errors import Diverged, InputError, Preempted, StageError
 from bert_keras.finetuning.init_checkpoint import init_checkpoint
 from bert_keras.finetuning.training import fine_tune
 from bert_keras.pretraining import pretrain
-from bert_keras.training.backends.child import needs_child, train_in_child
+from bert_keras.training.backends import child
 from bert_keras.training.config import TrainingConfig
 from tests.support.processes import environment
 from tests.unit.bert_keras.finetuning.test_training import CONFIG, RUN, SETTINGS, TOKENIZER, case
@@ -30,6 +31,14 @@ def on_a_processor(monkeypatch):
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")
 
 
+@pytest.fixture
+def programs(tmp_path, monkeypatch):
+    """The working directory, a folder whose modules a child can run."""
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
 def on_jax(config, **changes):
     return dataclasses.replace(config, backend="jax", **changes)
 
@@ -41,21 +50,20 @@ def weights(root):
 
 
 def test_pre_training(examples, tmp_path, monkeypatch, capfd):
-    """The weights that are exported are those of TensorFlow; the same job again trains nothing."""
+    """The weights that are exported are those of TensorFlow; only the child trains."""
     exported = []
     monkeypatch.setattr("bert_keras.saved_model.pretrained.export_saved_model", collecting(exported))
-    for name in ("tensorflow", "jax", "jax"):
+    for name in ("tensorflow", "jax"):
         job = pretrain_job(examples.dir, tmp_path / name)
         if name == "jax":
             job = dataclasses.replace(job, training=on_jax(job.training))
         pretrain(job)
-        told = capfd.readouterr().out
-    assert "training step" not in told
+        assert capfd.readouterr().out.count("training step 4/4") == 1
     ours, theirs = weights(tmp_path / "jax"), weights(tmp_path / "tensorflow")
     assert ours.keys() == theirs.keys()
     for name, values in ours.items():
         np.testing.assert_allclose(values, theirs[name], atol=2e-5, err_msg=name)
-    for first, second in zip(exported[0], exported[1], strict=True):
+    for first, second in zip(*exported, strict=True):
         np.testing.assert_allclose(first, second, atol=2e-5)
 
 
@@ -69,7 +77,7 @@ def collecting(exported):
 
 def test_fine_tuning(tmp_path):
     """Batches of changing length; the initial weights and the rows come from this process."""
-    task, rows = case("mnli")
+    task, rows = case("mnli", 16)
     run = dataclasses.replace(RUN, num_train_epochs=2, train_batch_size=8)
     init = init_checkpoint(dataclasses.replace(CONFIG, hidden_dropout_prob=0.1), TOKENIZER)
     models = [
@@ -80,13 +88,23 @@ def test_fine_tuning(tmp_path):
         np.testing.assert_allclose(ours, theirs, atol=2e-5)
 
 
-def test_errors_are_those_of_the_child(examples, tmp_path):
-    job = pretrain_job(examples.dir, tmp_path)
-    with pytest.raises(Diverged, match=r"at step 1 \(learning rate .*lower training"):
-        pretrain(dataclasses.replace(job, training=on_jax(job.training, learning_rate=1e30, num_warmup_steps=0)))
-    with pytest.raises(InputError, match=r"a vocabulary of 24 tokens, the model has model\.vocab_size=25"):
-        model = dataclasses.replace(job.model, vocab_size=25)
-        pretrain(dataclasses.replace(job, model=model, training=on_jax(job.training)))
+@pytest.mark.parametrize("error", [Diverged, InputError, Preempted, StageError])
+def test_errors_are_those_of_the_child(programs, monkeypatch, error):
+    """Of its program here, in this process, and of one that stands for it."""
+
+    def train(job):
+        raise error(job["told"])
+
+    monkeypatch.setattr(child, "_stop_with_parent", lambda: None)
+    monkeypatch.setattr("sys.argv", ["child", "error.json"])
+    monkeypatch.setattr("sys.stdin", io.StringIO('{"told": "at step 1"}\n'))
+    with pytest.raises(SystemExit, match="1"):
+        child.run_child(train)
+    program = "import shutil, sys\nshutil.copy('error.json', sys.argv[1])\nraise SystemExit(1)\n"
+    (programs / "failing.py").write_text(program)
+    with pytest.raises(error, match=r"^at step 1$") as raised:
+        child.train_in_child("failing", {})
+    assert type(raised.value) is error
 
 
 def test_sigterm_reaches_the_child_and_its_checkpoint_resumes(examples, tmp_path, monkeypatch):
@@ -96,10 +114,7 @@ def test_sigterm_reaches_the_child_and_its_checkpoint_resumes(examples, tmp_path
     job = dataclasses.replace(job, training=on_jax(job.training, **many))
 
     def terminate():
-        while (
-            not list(tmp_path.glob("training/*/log.jsonl"))
-            or not next(tmp_path.glob("training/*/log.jsonl")).stat().st_size
-        ):
+        while not any(log.stat().st_size for log in tmp_path.glob("training/*/log.jsonl")):
             time.sleep(0.05)
         os.kill(os.getpid(), signal.SIGTERM)
 
@@ -114,46 +129,40 @@ def test_sigterm_reaches_the_child_and_its_checkpoint_resumes(examples, tmp_path
 
 def test_a_process_of_jax_trains_nothing_of_tensorflow(monkeypatch):
     monkeypatch.setattr("keras.backend.backend", lambda: "jax")
-    assert not needs_child(on_jax(TrainingConfig()))
+    assert not child.needs_child(on_jax(TrainingConfig()))
     with pytest.raises(InputError, match=r"Keras computes with jax here: set training\.backend=jax, or install"):
-        needs_child(TrainingConfig())
+        child.needs_child(TrainingConfig())
 
 
-def test_a_signal_before_the_training_is_no_failure(tmp_path, monkeypatch):
+def test_a_signal_before_the_training_is_no_failure(programs):
     """The child dies of it: it has no handler yet."""
-    (tmp_path / "slow.py").write_text("import pathlib, time\npathlib.Path('up').touch()\ntime.sleep(60)\n")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.chdir(tmp_path)
+    (programs / "slow.py").write_text("import pathlib, time\npathlib.Path('up').touch()\ntime.sleep(60)\n")
 
     def terminate():
-        while not (tmp_path / "up").exists():
+        while not (programs / "up").exists():
             time.sleep(0.01)
         os.kill(os.getpid(), signal.SIGTERM)
 
     threading.Thread(target=terminate, daemon=True).start()
     with pytest.raises(Preempted, match="SIGTERM came before the training had begun; run the same command"):
-        train_in_child("slow", {})
-    (tmp_path / "slow.py").write_text("raise SystemExit(7)\n")
+        child.train_in_child("slow", {})
+    (programs / "slow.py").write_text("raise SystemExit(7)\n")
     with pytest.raises(StageError, match="the training on JAX failed"):
-        train_in_child("slow", {})
+        child.train_in_child("slow", {})
 
 
-@pytest.mark.parametrize(("seconds", "code"), [(60, -signal.SIGTERM), (0, 0)], ids=["trains", "has trained"])
-def test_a_child_ends_with_its_parent_and_by_itself(tmp_path, seconds, code):
-    """The end of its input is its parent's; a child that has trained leaves it unread."""
-    train = f"lambda job: time.sleep({seconds})"
-    imports = "import time; from bert_keras.training.backends.child import run_child"
-    program = f"{imports}; print(flush=True); run_child({train})"
-    child = subprocess.Popen(
+def test_a_child_ends_with_its_parent(tmp_path):
+    """The end of its input is its parent's; that it ends by itself: `test_pre_training`."""
+    train = "lambda job: (print(flush=True), time.sleep(60))"
+    program = f"import time; from bert_keras.training.backends.child import run_child; run_child({train})"
+    started = subprocess.Popen(
         [sys.executable, "-c", program, str(tmp_path / "error.json")],
         env=environment(KERAS_BACKEND="jax"),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     )
-    child.stdout.readline()
-    child.stdin.write(b"{}\n")
-    child.stdin.flush()
-    if seconds:
-        time.sleep(1)
-        child.stdin.close()
-    assert child.wait(30) == code
+    started.stdin.write(b"{}\n")
+    started.stdin.flush()
+    started.stdout.readline()
+    started.stdin.close()
+    assert started.wait(30) == -signal.SIGTERM

@@ -4,6 +4,7 @@ import dataclasses
 import math
 from unittest import mock
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -11,18 +12,20 @@ from bert_keras.errors import InputError
 from bert_keras.training.backends.on_jax import devices as on_jax
 from bert_keras.training.backends.opening import open_devices
 from bert_keras.training.config import TrainingConfig
-from tests.support.models.small_training import QUIET, RUN, log, loop, losses, resume_from
+from tests.support.models.small_training import QUIET, RUN, log, loop, losses
 
 
-@pytest.mark.parametrize("optimizer", ["bert_adam", pytest.param("lamb", marks=pytest.mark.slow)])
-def test_two_devices_give_the_loss_of_one(examples, tmp_path, optimizer, quiet_folder):
+@pytest.mark.parametrize(
+    "changes", [{}, pytest.param({"optimizer": "lamb"}, marks=pytest.mark.slow)], ids=["bert_adam", "lamb"]
+)
+def test_two_devices_give_the_loss_of_one(examples, tmp_path, changes, finished):
     """Examples have one to three predictions, so replicas have unequal weights: a mean of means would differ."""
-    mirrored = loop(examples, tmp_path, QUIET, optimizer=optimizer, strategy="mirrored")
+    mirrored, one = loop(examples, tmp_path, QUIET, strategy="mirrored", **changes), finished(QUIET, **changes)
     assert mirrored.devices.replicas == 2
     assert mirrored.devices.describe() == "2 CPU, no GPU is visible (docs/gpus.md)"
     mirrored.run()
-    assert losses(tmp_path) == pytest.approx(losses(quiet_folder(optimizer)), abs=1e-4)
-    ours, theirs = ([entry["gradient_norm"] for entry in log(folder)] for folder in (tmp_path, quiet_folder(optimizer)))
+    assert losses(tmp_path) == pytest.approx(losses(one), abs=1e-4)
+    ours, theirs = ([entry["gradient_norm"] for entry in log(folder)] for folder in (tmp_path, one))
     assert ours == pytest.approx(theirs, rel=1e-3)
 
 
@@ -99,14 +102,6 @@ def test_a_step_reads_no_variable_from_outside_the_strategy(examples, tmp_path, 
     assert {variable.value.ref() for variable in run.model.trainable_variables} <= read <= own
 
 
-def test_two_devices_drop_out_differently_and_resume_exactly(examples, tmp_path):
-    loop(examples, tmp_path / "whole", strategy="mirrored").run()
-    resume_from(tmp_path / "whole", 6, tmp_path / "broken")
-    loop(examples, tmp_path / "broken", strategy="mirrored").run()
-    assert losses(tmp_path / "broken").keys() == {9, 12}
-    assert losses(tmp_path / "broken").items() <= losses(tmp_path / "whole").items()
-
-
 @pytest.mark.slow
 def test_another_number_of_devices_resumes_at_the_same_example(examples, tmp_path, quiet_losses):
     """Six steps on two devices, six on one: the losses of twelve on one."""
@@ -114,7 +109,7 @@ def test_another_number_of_devices_resumes_at_the_same_example(examples, tmp_pat
     first.phases = [dataclasses.replace(first.phases[0], end_step=6)]
     first.run()
     loop(examples, tmp_path, QUIET).run()
-    assert losses(tmp_path) == pytest.approx(quiet_losses(), abs=1e-4)
+    assert losses(tmp_path) == pytest.approx(quiet_losses, abs=1e-4)
 
 
 def test_jax_does_not_train_on_a_processor_beside_a_gpu_by_mistake(monkeypatch):
@@ -128,9 +123,13 @@ def test_jax_does_not_train_on_a_processor_beside_a_gpu_by_mistake(monkeypatch):
         on_jax.JaxDevices("tpu")
 
 
-def test_the_encoder_computes_layers_again_if_the_settings_say_so(examples, tmp_path, quiet_losses):
-    """And gives the same losses; tests/unit/bert_keras/models has the gradients."""
-    run = loop(examples, tmp_path, QUIET, rematerialize=True)
-    assert run.model.backbone.rematerializes and run.model.backbone.pads_on_the_right
-    run.run()
-    assert losses(tmp_path) == pytest.approx(quiet_losses(), abs=1e-5)
+def test_the_encoder_computes_layers_again_if_the_settings_say_so(examples):
+    """And drops out as the first time: the gradients are the same."""
+    gradients = []
+    for rematerialize in (True, False):
+        run = loop(examples, "", rematerialize=rematerialize)
+        assert run.model.backbone.rematerializes == rematerialize and run.model.backbone.pads_on_the_right
+        batch = {k: tf.constant(v) for k, v in next(run.phases[0].train_batches(0, run.config.seed)).items()}
+        gradients.append(run.steps._gradients(batch, run.objective.totals(batch), tf.constant(5, tf.int64))[1])
+    for ours, theirs in zip(*gradients, strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-6)

@@ -50,16 +50,10 @@ def apply(optimizer, variables, gradients):
     return [np.asarray(v) for v in variables]
 
 
-def test_the_first_step_is_3_16_rates_not_one():
-    """m = .1 g, v = .001 g^2: m / sqrt(v) = 3.1623 sign(g)."""
-    kernel = variable("dense/kernel", [1.0, 1.0, 1.0])
-    (after,) = apply(make(BertAdam, 0.01, weight_decay=0.0), [kernel], [[0.5, -2.0, 100.0]])
-    np.testing.assert_allclose(1.0 - after, 0.01 * 3.1623 * np.array([1, -1, 1]), rtol=1e-4)
-
-
 def test_two_steps_by_hand():
     """Gradients 1 then 3, weight 2, rate .1, decay .01, epsilon 1e-6 outside the root.
 
+    The first step is 3.16 rates, not one.
     Step 1: m .1, v .001; update .1 / (.0316228 + 1e-6) + .02 = 3.1821777; w = 2 - .31821777 = 1.68178223
     Step 2: m .39, v .009999; update .39 / (.0999950 + 1e-6) + .0168178 = 3.9169738; w = 1.29008485
     """
@@ -69,22 +63,6 @@ def test_two_steps_by_hand():
     assert after[0] == pytest.approx(1.68178223, rel=1e-6)
     (after,) = apply(optimizer, [kernel], [[3.0]])
     assert after[0] == pytest.approx(1.29008485, rel=1e-6)
-
-
-def test_two_steps_of_adamw_by_hand():
-    """RoBERTa's betas .9 and .98 and epsilon 1e-6; gradients 1 then 3, weight 2, rate .1, decay .01.
-
-    Step 1: m .1, v .02; sqrt(1 - .98) / (1 - .9) = 1.4142136; direction 1.4142136 * .1 / (.1414214 + 1e-6) = .9999929;
-            update .9999929 + .02 = 1.0199929; w = 1.89800071
-    Step 2: m .39, v .1996; sqrt(1 - .9604) / (1 - .81) = 1.0473552; direction 1.0473552 * .39 / (.4467662 + 1e-6) =
-            .9142761; update .9142761 + .0189800 = .9332561; w = 1.80467510
-    """
-    kernel = variable("dense/kernel", [2.0])
-    optimizer = make(AdamW, 0.1, beta_2=0.98)
-    (after,) = apply(optimizer, [kernel], [[1.0]])
-    assert after[0] == pytest.approx(1.89800071, rel=1e-7)
-    (after,) = apply(optimizer, [kernel], [[3.0]])
-    assert after[0] == pytest.approx(1.80467510, rel=1e-7)
 
 
 @pytest.mark.parametrize(
@@ -118,13 +96,6 @@ def test_two_steps_of_lamb_by_hand():
     np.testing.assert_allclose(after, [2.63423626, 4.34090598], rtol=2e-7)
     (after,) = apply(optimizer, [kernel], [[0.0, 2.0]])
     np.testing.assert_allclose(after, [2.19653814, 4.08352104], rtol=2e-7)
-
-
-def test_lambs_step_has_the_length_of_the_weights():
-    """Whatever the gradient's: rate .1 moves a variable by a tenth of its norm, 5."""
-    for scale in (1e-2, 1.0, 1e3):
-        (after,) = apply(make(LAMB, 0.1), [variable("dense/kernel", [3.0, 4.0])], [np.array([2.0, -1.0]) * scale])
-        assert np.linalg.norm(after - [3.0, 4.0]) == pytest.approx(0.5, rel=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -265,21 +236,16 @@ def test_compiled_and_eager_steps_agree(optimizer):
 
 
 @ALL
-def test_a_run_resumes_exactly_from_a_checkpoint(optimizer, tmp_path):
-    """The step of the bias correction is in it, with the means."""
-    results = []
-    for restored in (False, True):
-        kernel, again = variable("dense/kernel", [3.0, 4.0]), make(optimizer, 0.1)
-        again.build([kernel])
-        checkpoint = tf.train.Checkpoint(optimizer=again, kernel=kernel.value)
-        if restored:
-            checkpoint.restore(str(tmp_path / "two-1")).assert_consumed()
-        else:
-            apply(again, [kernel], [[1.0, -1.0]])
-            apply(again, [kernel], [[0.0, 2.0]])
-            checkpoint.save(str(tmp_path / "two"))
-        results += apply(again, [kernel], [[0.5, 0.5]])
-    np.testing.assert_array_equal(*results)
+def test_a_run_resumes_exactly_from_the_optimizer_s_variables(optimizer):
+    """The step of the bias correction is in them, with the means."""
+    kernel, first = variable("dense/kernel", [3.0, 4.0]), make(optimizer, 0.1)
+    for gradient in ([1.0, -1.0], [0.0, 2.0]):
+        apply(first, [kernel], [gradient])
+    restored, again = variable("dense/kernel", kernel), make(optimizer, 0.1)
+    again.build([restored])
+    for ours, theirs in zip(again.variables, first.variables, strict=True):
+        ours.assign(theirs)
+    np.testing.assert_array_equal(*(apply(*pair, [[0.5, 0.5]]) for pair in ((first, [kernel]), (again, [restored]))))
 
 
 @ALL
