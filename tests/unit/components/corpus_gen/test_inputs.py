@@ -243,7 +243,7 @@ def test_the_fingerprint_covers_every_byte_of_a_large_file(tmp_path, monkeypatch
     assert of(content) == before and threading.active_count() <= threads
 
 
-LONG_AGO = datetime.datetime(2020, 1, 1, tzinfo=datetime.timezone.utc)
+LONG_AGO = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
 
 
 @pytest.fixture(params=SCHEMES)
@@ -279,7 +279,7 @@ def test_other_content_in_a_store_has_another_fingerprint(store):
 def test_objects_written_within_the_second_of_the_listing_are_listed_again(store, monkeypatch):
     """S3's times are whole seconds: within the second, two contents could have the same time."""
     monkeypatch.setattr(inputs.time, "time", lambda: now.timestamp() + 0.5)
-    now, path = datetime.datetime(2026, 1, 1, tzinfo=datetime.timezone.utc), f"{store.scheme}://bucket/text/b.txt"
+    now, path = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC), f"{store.scheme}://bucket/text/b.txt"
     store.write(path, TEXT, now)
 
     def written_meanwhile(seconds):
