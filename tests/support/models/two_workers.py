@@ -24,8 +24,15 @@ from bert_keras.training.loop import TrainingLoop
 from bert_keras.training.phases import ExampleSet, phases_of
 from tests.support.models.small_training import QUIET, RUN, Descent, built
 
+# The rate is low: at a constant rate of 5e-3 rounding grows to hundredths in 50 steps.
 FIFTY = dataclasses.replace(
-    RUN, schedule="constant", num_train_steps=50, steps_per_execution=5, eval_every_steps=50, save_checkpoints_steps=50
+    RUN,
+    schedule="constant",
+    learning_rate=1e-3,
+    num_train_steps=50,
+    steps_per_execution=5,
+    eval_every_steps=50,
+    save_checkpoints_steps=50,
 )
 # The same steps, and others after them.
 ENDLESS = dict.fromkeys(("num_train_steps", "save_checkpoints_steps"), 1_000_000)
