@@ -1,5 +1,7 @@
 """One small run of the whole pipeline through the command line, shared by the tests."""
 
+import itertools
+import subprocess
 import types
 
 import pytest
@@ -32,6 +34,29 @@ def made(corpus, tmp_path_factory):
     """Examples of the small corpus and their figures."""
     output = tmp_path_factory.mktemp("examples") / "out"
     return output, make(corpus, output, *SMALL_SHARDS)
+
+
+@pytest.fixture(scope="module")
+def served_here():
+    """ServingValidator's server is in this process; `first_run` has one of its own, which takes seconds to start."""
+    from components.serving_validator import served_model
+    from pipeline.engines import engines
+    from serving.server import Server
+
+    class Process:
+        """What is used of `subprocess.Popen`, for the words of `bert-tfx serve`."""
+
+        def __init__(self, words, **_):
+            given = dict(itertools.pairwise(words))
+            port = int(given["--grpc-port"])
+            server = Server(given["--model-dir"], grpc_port=port, rest_port=0, engines=engines("auto"))
+            server.start()
+            self.poll, self.wait, self.kill = lambda: None, lambda: None, server.stop
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(served_model, "subprocess", types.SimpleNamespace(Popen=Process, DEVNULL=subprocess.DEVNULL))
+        patch.setattr(served_model.ServedModel, "memory_mb", lambda self: 500.0)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -29,6 +29,7 @@ from tests.support.models.tiny_sentencepiece import trained
 from tests.support.pipeline.command_line import arguments, bert_tfx, refusal, summary_of
 
 ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.usefixtures("served_here")
 
 
 def words_of(corpus, run_dir, *words):

@@ -166,7 +166,7 @@ def test_memory_does_not_depend_on_the_text(tmp_path, monkeypatch):
     monkeypatch.setattr(passages, "TABLE_PASSAGES", 1 << 11)
     monkeypatch.setattr(passage_counts, "PARTITION_BYTES", 1 << 14)
     peaks = []
-    for documents in (3_000, 12_000):
+    for documents in (2_200, 6_600):
         folder = tmp_path / str(documents)
         folder.mkdir()
         # More text than the megabyte that is read at a time.
