@@ -69,11 +69,14 @@ def test_the_original_reads_the_shards_with_the_vocabulary_given(made, corpus, t
     assert "vocabulary" not in figures["seconds_by_stage"]
 
 
-# test_a_killed_worker_is_replaced has two processes.
 @pytest.mark.parametrize(
     "args",
-    [("--direct_num_workers=2", "--direct_running_mode=multi_threading"), ("--runner=BundleBasedDirectRunner",)],
-    ids=["2 threads", "another runner"],
+    [
+        ("--direct_num_workers=2", "--direct_running_mode=multi_processing"),  # also learns the vocabulary
+        ("--direct_num_workers=2", "--direct_running_mode=multi_threading"),
+        ("--runner=BundleBasedDirectRunner",),
+    ],
+    ids=["2 processes", "2 threads", "another runner"],
 )
 def test_the_same_bytes_on_any_runner(made, corpus, tmp_path, args):
     output, figures = made
