@@ -44,7 +44,7 @@ def served_here():
     from serving.server import Server
 
     class Process:
-        """What is used of `subprocess.Popen`, for the words of `bert-tfx serve`."""
+        """The part of `subprocess.Popen` that is used, for the words of `bert-tfx serve`."""
 
         def __init__(self, words, **_):
             given = dict(itertools.pairwise(words))

@@ -48,7 +48,7 @@ def pretrain_job(folder, tmp_path, **fields):
 
 
 def not_exported(model, tokenizer, directory, *_):
-    """What nobody reads is not exported: it takes longer than the training."""
+    """Skip an export that nobody reads: it takes longer than the training."""
     Path(directory).mkdir(parents=True, exist_ok=True)
 
 

@@ -1,4 +1,4 @@
-"""What tests do with exported task models: rows as they are evaluated, and answers without a server."""
+"""Helpers for exported task models: rows as they are evaluated, and answers without a server."""
 
 import tensorflow as tf
 

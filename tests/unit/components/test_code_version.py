@@ -194,7 +194,7 @@ def test_another_release_of_a_text_library_is_another_fingerprint(monkeypatch, s
     release, before = importlib.metadata.version, code_fingerprint(stage)
 
     def changes(*released):
-        """Whether releases of these libraries change the fingerprint."""
+        """Return whether releases of these libraries change the fingerprint."""
         code_version._release.cache_clear()
         monkeypatch.setattr(importlib.metadata, "version", lambda name: "0.0.1" if name in released else release(name))
         return code_fingerprint(stage) != before

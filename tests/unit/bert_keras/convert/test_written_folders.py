@@ -1,4 +1,4 @@
-"""What holds of folders of the original, of Hugging Face and of keras-hub alike: bit-equal round trips, and files."""
+"""Written folders of the original, of Hugging Face and of keras-hub: bit-equal round trips, and files."""
 
 import shutil
 

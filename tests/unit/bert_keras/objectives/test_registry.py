@@ -95,7 +95,7 @@ def test_training_and_export_of_every_objective(examples, tmp_path, name):
 
 
 def test_training_of_an_electra(examples, tmp_path, monkeypatch):
-    """What it exports is in test_initial_electra.py."""
+    """Its exports are tested in test_initial_electra.py."""
     exported = []
     monkeypatch.setattr("bert_keras.pretraining.export_with_examples", lambda *args, **_: exported.append(args[:2]))
     trained("segment_pair", examples, tmp_path)

@@ -57,7 +57,7 @@ def on_two(examples, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def resumed(examples, on_one, on_two, finished, tmp_path_factory):
-    """What JAX tells of runs that begin at step 6 of others, and their folders; the last one diverges."""
+    """The output of JAX for runs that begin at step 6 of others, and their folders; the last one diverges."""
     out = tmp_path_factory.mktemp("resumed")
     resume_from(on_one / "taught", 6, out / "taught")
     resume_from(finished(), 6, out / "tensorflow")
