@@ -12,7 +12,8 @@ arXiv 2305.10588, section 2.3). A word is as in `Tokenizer.is_suffix`.
 
 A left-to-right model gives the plain log-likelihood of the tokens, each from those before it; a biLM adds that of each
 from those after it. With `next-token`, so does a masked language model that also learned next tokens
-(`bert_keras.models.left_to_right.GptBert`); `sum` adds `pll` to it. [CLS] and [SEP] are read, and not scored.
+(`bert_keras.models.left_to_right.GptBert`); `sum` adds `pll` to it. [CLS], [SEP] and a sentence's context are read, and
+not scored.
 
 Shapes: N sentences, B rows of a batch, T tokens, P predictions.
 """
@@ -44,7 +45,11 @@ def masks_nothing(model: keras.Model) -> bool:
 
 
 def log_likelihoods(
-    model: keras.Model, tokenizer: Tokenizer, sentences: TokenRuns, scoring: Scoring = "pll"
+    model: keras.Model,
+    tokenizer: Tokenizer,
+    sentences: TokenRuns,
+    scoring: Scoring = "pll",
+    contexts: np.ndarray | None = None,
 ) -> np.ndarray:
     """The log-likelihood of each sentence, float64 [N].
 
@@ -55,23 +60,25 @@ def log_likelihoods(
             a `BiLM`.
         sentences: token ids of at most `longest_sentence(model)` tokens each.
         scoring: for models that are not `masks_nothing`; see above.
+        contexts: the number of tokens at the start of each sentence that are its context, int64 [N]; None: no contexts.
 
     Raises:
         ValueError: a sentence is too long.
     """
     if scoring == "sum":
-        pll, next_token = (log_likelihoods(model, tokenizer, sentences, part) for part in ("pll", "next-token"))
-        return pll + next_token
+        parts: tuple[Scoring, ...] = ("pll", "next-token")
+        return np.add(*(log_likelihoods(model, tokenizer, sentences, part, contexts) for part in parts))
     lengths, longest, reads_left = sentences.lengths, longest_sentence(model), scoring == "next-token"
     in_one_pass = reads_left or masks_nothing(model)
     if np.max(lengths, initial=0) > longest:
         raise ValueError(f"a sentence has {lengths.max()} tokens; the model reads {longest}")
-    first_of: dict[bytes, int] = {}
+    contexts = np.zeros(len(lengths), np.int64) if contexts is None else contexts
+    first_of: dict[tuple[bytes, int], int] = {}
     ends = sentences.starts + lengths
     same_as = np.array(
         [
-            first_of.setdefault(sentences.ids[start:end].tobytes(), number)
-            for number, (start, end) in enumerate(zip(sentences.starts, ends, strict=True))
+            first_of.setdefault((sentences.ids[start:end].tobytes(), int(context)), number)
+            for number, (start, end, context) in enumerate(zip(sentences.starts, ends, contexts, strict=True))
         ],
         np.int64,
     )
@@ -79,8 +86,9 @@ def log_likelihoods(
     rows = np.array(sorted(first_of.values(), key=lambda number: -lengths[number]), np.int64)
     masked = np.zeros(len(rows), np.int64)
     if not in_one_pass:
-        row, masked = each_place(lengths[rows])
+        row, masked = each_place((lengths - contexts)[rows])
         rows = rows[row]
+        masked += contexts[rows]
     score, sums = _scorer(model, reads_left), np.zeros(len(lengths))
     first = 0
     while first < len(rows) and lengths[rows[first]]:
@@ -91,7 +99,8 @@ def log_likelihoods(
         if in_one_pass:
             positions = np.tile(np.arange(size), (len(chosen), 1))
             # The logits at t predict the token at t + 1.
-            targets, weights = inputs["input_ids"][:, 1:-1], positions < lengths[chosen][:, None]
+            weights = (positions >= contexts[chosen][:, None]) & (positions < lengths[chosen][:, None])
+            targets = inputs["input_ids"][:, 1:-1]
         else:
             positions, weights = masked[first : first + count, None] + 1, np.ones((len(chosen), 1))
             targets = np.take_along_axis(inputs["input_ids"], positions, 1)

@@ -6,6 +6,12 @@ linguistics_term the phenomenon is the paradigm:
     {"sentence_good": "Susan revealed herself.", "sentence_bad": "Susan revealed themselves.",
      "linguistics_term": "anaphor_agreement", "UID": "anaphor_number_agreement"}
 
+Rows of EWoK (Ivanova et al. 2024, arXiv 2405.09605) are read as BabyLM's evaluation does (`decode_ewok` of its
+read_files.py): is Target1 likelier after Context1 than after Context2? Domain is the paradigm.
+
+    {"Domain": "social-properties", "Context1": "Ann helps everyone.", "Context2": "Ann helps nobody.",
+     "Target1": "She is kind."}
+
 A pair is right if the good sentence is likelier (`bert_keras.tasks.sentence_likelihood`); a tie counts half. Figures of
 all pairs, by phenomenon (linguistics_term) and by paradigm (UID):
 
@@ -37,7 +43,10 @@ if TYPE_CHECKING:
     from bert_keras.tasks.sentence_likelihood import Scoring
 
 FILE = "minimal_pairs.json"
-_KEYS = ("sentence_good", "sentence_bad", "linguistics_term", "UID")
+_KEYS = ("sentence_good", "sentence_bad", "linguistics_term", "UID", "context_good", "context_bad")
+# EWoK's keys in their place.
+_EWOK_KEYS = ("Target1", "Target1", "linguistics_term", "Domain", "Context1", "Context2")
+_NEEDED = "sentence_good and sentence_bad"
 # Key of the original place of a pair, in files of `write_pairs`.
 _WHERE = "where"
 # Of a 95 % interval: the 0.975 quantile of the standard normal distribution.
@@ -53,6 +62,8 @@ class MinimalPair:
     bad: str
     phenomenon: str
     paradigm: str
+    context_good: str = ""  # the text before the sentence, which is read and not scored
+    context_bad: str = ""
 
 
 def read_pairs(patterns: Sequence[str], option: str, limit: int | None = None) -> list[MinimalPair]:
@@ -69,7 +80,7 @@ def read_pairs(patterns: Sequence[str], option: str, limit: int | None = None) -
             if limit is None or seen[pair.paradigm] <= limit:
                 pairs.append(pair)
     if not pairs:
-        raise InputError(f"{option}: no pairs in {', '.join(patterns)}; give JSON lines with {' and '.join(_KEYS[:2])}")
+        raise InputError(f"{option}: no pairs in {', '.join(patterns)}; give JSON lines with {_NEEDED}")
     return pairs
 
 
@@ -84,11 +95,15 @@ def _pairs_of(path: str) -> Iterator[MinimalPair]:
             except (RowError, ValueError, RecursionError) as error:
                 raise InputError(f"{where}: is not JSON ({error}); minimal pairs are JSON lines") from error
             given = record.items() if isinstance(record, dict) else ()
-            fields: dict[str, Any] = {"UID": name} | {key: value for key, value in given if value is not None}
-            values: list[Any] = [fields.get(key, fields["UID"] if key == "linguistics_term" else None) for key in _KEYS]
-            for key, value in zip(_KEYS, values, strict=True):
-                if not isinstance(value, str) or not value.strip():
-                    needed = " and ".join(_KEYS[:2])
+            fields: dict[str, Any] = {"UID": name, "Domain": name} | {
+                key: value for key, value in given if value is not None
+            }
+            is_ewok = _EWOK_KEYS[0] in fields
+            keys, needed = (_EWOK_KEYS, "Context1, Context2 and Target1") if is_ewok else (_KEYS, _NEEDED)
+            fields = {"linguistics_term": fields.get(keys[3]), "context_good": "", "context_bad": ""} | fields
+            values: list[Any] = [fields.get(key) for key in keys]
+            for key, value in zip(keys, values, strict=True):
+                if not isinstance(value, str) or not (value.strip() or key in _KEYS[4:]):
                     raise InputError(f"{where}: has no text under {key!r}; a minimal pair needs {needed}")
             yield MinimalPair(str(fields.get(_WHERE, where)), *values)
 
@@ -103,7 +118,7 @@ def write_pairs(pairs: Iterable[MinimalPair], directory: str) -> str:
 def score_pairs(
     folder: str, pairs: Sequence[MinimalPair], scoring: "Scoring" = "pll", cased: bool | None = None
 ) -> list[tuple[float, float]]:
-    """The log-likelihoods of the good and of the bad sentence of each pair, in nats.
+    """The log-likelihoods of the good and of the bad sentence of each pair, after their contexts, in nats.
 
     `folder` is a model that `bert-tfx convert` reads; of an ELECTRA its generator is scored. `scoring` is for masked
     language models. `cased`: whether the vocabulary keeps case; None: as the folder says. InputError: the folder has no
@@ -123,13 +138,16 @@ def score_pairs(
         )
     if masks_nothing(model) and scoring != "pll":
         raise InputError(f"{folder}: always predicts next tokens, and masks nothing; leave {scoring} out")
-    runs = TokenRuns.of(tokenizer, [sentence for pair in pairs for sentence in (pair.good, pair.bad)])
+    both = [texts for pair in pairs for texts in ((pair.context_good, pair.good), (pair.context_bad, pair.bad))]
+    runs = TokenRuns.of(tokenizer, [f"{context} {sentence}" if context else sentence for context, sentence in both])
+    # A context ends with a word, so its tokens are the first ones of the whole.
+    contexts = TokenRuns.of(tokenizer, [context for context, _ in both]).lengths
     longest = longest_sentence(model)
-    for number, length in enumerate(runs.lengths):
-        if not 0 < length <= longest:
-            problem = f"has {length} tokens, above the model's {longest}" if length else "has no tokens"
+    for number, (length, context) in enumerate(zip(runs.lengths, contexts, strict=True)):
+        if not context < length <= longest:
+            problem = f"has {length} tokens, above the model's {longest}" if length > context else "has no tokens"
             raise InputError(f"{pairs[number // 2].where}: {_KEYS[number % 2]} {problem}; leave the pair out")
-    scores = log_likelihoods(model, tokenizer, runs, scoring).reshape(-1, 2)
+    scores = log_likelihoods(model, tokenizer, runs, scoring, contexts).reshape(-1, 2)
     return [(float(good), float(bad)) for good, bad in scores]
 
 

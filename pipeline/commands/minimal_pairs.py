@@ -12,7 +12,7 @@ from pipeline.commands.options import Cased
 def minimal_pairs(
     files: Annotated[
         list[str],
-        typer.Argument(metavar="FILES...", help="Pairs in BLiMP's JSON lines: files, folders or globs."),
+        typer.Argument(metavar="FILES...", help="Pairs in BLiMP's or EWoK's JSON lines: files, folders or globs."),
     ],
     model: Annotated[
         str,

@@ -116,9 +116,33 @@ def test_batches_of_all_lengths_equal_one_copy_at_a_time(monkeypatch, name, scor
     assert np.ptp(expected) > 1
 
 
+@pytest.mark.parametrize("scoring", ["pll", "pll-word", "next-token"])
+def test_tokens_of_a_context_are_read_and_not_scored(scoring):
+    """The chain rule for next tokens; masked alone, each token has its own value."""
+    model, ids = drawn(MODELS["bert"]()[0]), [6, 20, 7, 8, 21]
+    contexts = np.arange(6)
+    parts = log_likelihoods(model, WORDS, runs_of([ids] * 6), scoring, contexts)
+    np.testing.assert_allclose(
+        parts[[0, 5]], [log_likelihoods(model, WORDS, runs_of([ids]), scoring)[0], 0.0], atol=2e-5
+    )
+    if scoring == "next-token":
+        before = log_likelihoods(model, WORDS, runs_of([ids[:length] for length in range(1, 6)]), scoring)
+        np.testing.assert_allclose(parts[:1] - parts[1:], before, atol=2e-5)
+    else:
+        copies = [[*ids] for _ in ids]
+        for place, copy in enumerate(copies):
+            copy[place] = WORDS.mask_id
+            if scoring == "pll-word" and place in (0, 3):
+                copy[place + 1] = WORDS.mask_id
+        rows = [[WORDS.cls_id, *copy, WORDS.sep_id] for copy in copies]
+        alone = [log_probs(model, rows[place : place + 1], [place + 1], ids[place]) for place in range(5)]
+        np.testing.assert_allclose(parts[:5] - parts[1:], alone, atol=2e-4)
+
+
 def test_the_sum_is_of_masked_and_next_tokens():
-    model, sentences = drawn(MODELS["bert"]()[0]), runs_of([[5, 6, 20, 21], [7, 8, 9]])
-    pll, next_token, both = (log_likelihoods(model, WORDS, sentences, way) for way in ("pll", "next-token", "sum"))
+    model, sentences, contexts = drawn(MODELS["bert"]()[0]), runs_of([[5, 6, 20, 21], [7, 8, 9]]), np.array([1, 0])
+    ways = ("pll", "next-token", "sum")
+    pll, next_token, both = (log_likelihoods(model, WORDS, sentences, way, contexts) for way in ways)
     assert np.all(np.abs(pll - next_token) > 1e-3)
     np.testing.assert_array_equal(both, pll + next_token)
 

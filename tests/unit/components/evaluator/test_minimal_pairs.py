@@ -80,6 +80,20 @@ def test_names_that_only_blimp_has_are_optional(tmp_path, name, fields, names):
     assert read_pairs([write_pairs(found, str(tmp_path / "inputs"))], "FILES") == found
 
 
+EWOK = {"Domain": "social", "Context1": "a b.", "Context2": "c d.", "Target1": "e f", "Target2": "g h"}
+
+
+def test_rows_of_ewok_compare_a_target_after_two_contexts(tmp_path):
+    (tmp_path / "social-1.jsonl").write_text(json.dumps(EWOK) + "\n" + json.dumps(EWOK | {"Domain": None}) + "\n")
+    found = read_pairs([str(tmp_path)], "FILES")
+    where = f"{tmp_path}/social-1.jsonl, line "
+    assert found == [
+        MinimalPair(where + number, "e f", "e f", domain, domain, "a b.", "c d.")
+        for number, domain in (("1", "social"), ("2", "social-1"))
+    ]
+    assert read_pairs([write_pairs(found, str(tmp_path / "inputs"))], "FILES") == found
+
+
 def test_a_limit_is_of_each_paradigm(folder):
     assert [one.paradigm for one in read_pairs([str(folder)], "FILES", 1)] == ["order", "other"]
 
@@ -101,6 +115,8 @@ def test_pairs_are_written_to_a_file_named_by_its_content(folder, tmp_path):
         (line(good=" "), "line 1: has no text under 'sentence_good'"),
         (line(uid=5), "line 1: has no text under 'UID'"),
         (line(term=""), "line 1: has no text under 'linguistics_term'"),
+        (json.dumps(EWOK | {"Context2": ""}), "no text under 'Context2'; a minimal pair needs Context1, Context2 and"),
+        (line(context_bad=3), "line 1: has no text under 'context_bad'"),
         (line().encode() + b"\xff\n", "line 2: is not JSON (is not UTF-8 (byte 0"),
         ("[" * 100_000, "line 1: is not JSON"),
         ("\n", "FILES: no pairs in"),
@@ -191,6 +207,17 @@ def test_models_in_the_formats_of_convert_are_scored(bert, bert_folder, tmp_path
     assert score_pairs(bert_folder, pairs, "pll-word")[1] != scores[1]
 
 
+@pytest.mark.parametrize("scoring", ["pll", "next-token"])
+def test_a_context_is_read_and_not_scored(bert_folder, scoring):
+    whole, alone, after = (MinimalPair("", "c", "c", "p", "u", context, "") for context in ("a b", "", "a"))
+    (good, bad), (same, again), (other, _) = score_pairs(bert_folder, [whole, alone, after], scoring)
+    assert bad == same == again and len({good, same, other}) == 3
+    # One token is scored: about the logarithm of the vocabulary's size.
+    assert -1.5 * np.log(len(WORDS.vocabulary)) < good < 0
+    (first, _), (both, _) = score_pairs(bert_folder, [pair("a"), pair("a b c")], scoring)
+    assert both < first + good
+
+
 def test_an_electra_is_scored_by_its_generator(tmp_path):
     shape = ElectraConfig(SHAPE, 16, 1.0)
     generator, discriminator = ElectraGenerator(shape, seed=4), ElectraDiscriminator(shape, seed=5)
@@ -226,6 +253,8 @@ def test_a_sentence_that_cannot_be_scored_is_named(bert_folder):
     assert score_pairs(bert_folder, [pair("a b c d e f g h", "a")])
     with pytest.raises(InputError, match=r"^p.jsonl, line 7: sentence_bad has 9 tokens, above the model's 8; leave"):
         score_pairs(bert_folder, [pair(), pair("a", "a b c d e f g h i", "p.jsonl, line 7")])
+    with pytest.raises(InputError, match="line 7: sentence_bad has no tokens"):
+        score_pairs(bert_folder, [MinimalPair("p.jsonl, line 7", "a", "\u200b", "p", "u", "a", "a")])
     with pytest.raises(InputError, match="line 7: sentence_good has no tokens"):
         score_pairs(bert_folder, [pair("\u200b", "a", "p.jsonl, line 7")])
 
