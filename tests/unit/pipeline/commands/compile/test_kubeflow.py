@@ -13,11 +13,12 @@ from typer.testing import CliRunner
 
 from bert_keras.errors import InputError
 from pipeline.cli import app
-from tests.support.pipeline.compiled_for_kubeflow import GRAPH, METADATA, compiled, containers
+from tests.support.pipeline.compiled_for_kubeflow import GRAPH, METADATA, compiled, containers, without_source_lines
 
 COMPILE = ["compile", "kubeflow", "--image", "bert-tfx:0.1.0"]
 
 
+@without_source_lines()
 def run(*words):
     """The output of a command; re-raises its exception."""
     result = CliRunner().invoke(app, [*map(str, words)], catch_exceptions=True)
