@@ -191,6 +191,14 @@ def test_fineweb_judges_what_c4_leaves():
     assert judge(text, fineweb=True, c4=True, c4_min_sentences=1)[:2] == (text[:1], "")
 
 
+def test_words_of_lines_that_c4_removes_do_not_count_for_fineweb():
+    """Gopher has split all 16 words; of the two lines that stay, with 8 words, one line end is more than a tenth."""
+    lines = ["Owls see far.", "Mice ran off.", "menu one two three four five six seven"]
+    loose = {"c4_min_sentences": 0, "fineweb_short_line": 1, "fineweb_max_lines_per_word": 0.1}
+    loose |= {"gopher_min_words": 1, "gopher_min_word_length": 1, "gopher_min_stop_words": 0}
+    assert judge(lines, gopher=True, c4=True, fineweb=True, **loose)[:2] == (lines[:2], "fineweb_many_lines")
+
+
 def test_every_rule_names_its_threshold():
     names = {name for text in RULES.values() for name in re.findall(r"corpus\.quality\.(\w+)", text)}
     assert names <= set(QualitySettings.__dataclass_fields__)
