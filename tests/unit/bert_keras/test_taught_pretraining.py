@@ -24,7 +24,7 @@ from tests.support.models.pretrain_jobs import pretrain_job, pretraining_folder,
 from tests.support.models.small_training import built
 from tests.unit.bert_keras.conftest import VOCABULARY
 
-CONFIG = BertConfig(len(VOCABULARY), 32, 2, 2, 64, max_position_embeddings=16, initializer_range=0.3)
+CONFIG = BertConfig(len(VOCABULARY), 32, 1, 2, 64, max_position_embeddings=16, initializer_range=0.3)
 TOKENIZER = BertTokenizer(VOCABULARY, True)
 
 
@@ -66,7 +66,7 @@ def test_another_teacher_or_none_trains_anew(examples, tmp_path, monkeypatch):
     taught = pretrain_job(examples.dir, tmp_path, teacher=teach(tmp_path / "teacher"))
     jobs = (
         taught,
-        dataclasses.replace(taught, teacher=teach(tmp_path / "another", num_hidden_layers=1)),
+        dataclasses.replace(taught, teacher=teach(tmp_path / "another", num_hidden_layers=2)),
         dataclasses.replace(taught, teacher=""),
     )
     assert len({pretraining_folder(monkeypatch, job) for job in jobs}) == 3
@@ -78,7 +78,7 @@ def refused(directory, line, objective="mlm", student=CONFIG, length=16):
 
 
 def test_folders_that_cannot_teach_are_one_line(tmp_path):
-    good = teach(tmp_path / "good")
+    good = teach(tmp_path / "good", num_hidden_layers=2)
     assert read_teacher(good, "mlm_nsp", CONFIG, 16, TOKENIZER, "EXAMPLES").config.num_hidden_layers == 2
     refused(
         good, r"has hidden_size 32, the student is wider, 64; give a larger teacher", student=BertConfig.size(1, 64)
