@@ -28,8 +28,11 @@ HEAVY = {
 }
 
 
-class _TwoCpus(importlib.machinery.PathFinder):
-    """Finds TensorFlow; once it is imported, and before it computes, it gets two logical CPUs for MirroredStrategy."""
+class _TensorFlow(importlib.machinery.PathFinder):
+    """Finds TensorFlow; once it is imported, and before it computes, it gets two logical CPUs for MirroredStrategy.
+
+    Grappler is off: to optimise a graph takes longer than the few calls that a test makes. Started programs have it.
+    """
 
     @classmethod
     def find_spec(cls, name, path=None, target=None):
@@ -41,12 +44,13 @@ class _TwoCpus(importlib.machinery.PathFinder):
                 execute(module)
                 (cpu,) = module.config.list_physical_devices("CPU")
                 module.config.set_logical_device_configuration(cpu, [module.config.LogicalDeviceConfiguration()] * 2)
+                module.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
 
             spec.loader.exec_module = exec_module
         return spec
 
 
-sys.meta_path.insert(0, _TwoCpus)
+sys.meta_path.insert(0, _TensorFlow)
 
 
 class _Skip(importlib.machinery.PathFinder, importlib.abc.Loader):

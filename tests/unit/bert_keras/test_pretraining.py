@@ -27,6 +27,7 @@ from components.trainer.initial_model import export_initial_model
 from tests.support.models.model_folders import assert_equal, read_any
 from tests.support.models.pretrain_jobs import MODEL as TINY
 from tests.support.models.pretrain_jobs import STANDING, change_examples, change_spec, not_exported, pretrain_job
+from tests.support.models.pushed_folders import without_graph
 
 SPEC = ExampleSpec(128, 20, 1000, "", 500, 50)
 MODEL = BertConfig(vocab_size=1000)
@@ -219,8 +220,9 @@ def test_the_unigram_model_of_next_tokens(tmp_path):
 
 
 def test_before_the_first_step_the_initial_model_is_its_source(examples, trained_folder, tmp_path):
-    weights = export_initial_model(pretrain_job(examples.dir, tmp_path), trained_folder)
-    assert weights.untrained == ()
+    with without_graph() as exported:
+        weights = export_initial_model(pretrain_job(examples.dir, tmp_path), trained_folder)
+    assert weights.untrained == () and "next_sentence" in exported[0]
     assert_equal(read_any(tmp_path / "model").model, read_any(trained_folder).model)
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import types
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from bert_keras.tasks.submissions.prediction_files import read_predictions
 from bert_keras.tasks.table import task_of
 from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
 from tests.support.models.model_folders import read_pushed, write_huggingface
+from tests.support.models.pushed_folders import without_graph
 
 WORDS = ["good", "bad", "the", "film", "was", "very", "plot"]
 TOKENIZER = BertTokenizer([*SPECIAL_TOKENS, *WORDS], True)
@@ -48,14 +50,15 @@ def not_exported(monkeypatch):
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """The folder of rows, an initial checkpoint and the first job's results."""
+    """The folder of rows, an initial checkpoint and the first job's results, with the signatures of its model."""
     root = tmp_path_factory.mktemp("run")
     write_rows(str(root / "rows"), TASK, SPLITS)
     model = BertForPreTraining(CONFIG, seed=3)
     model.build()
     write_huggingface(model, TOKENIZER, str(root / "init"))
-    finetune(job_of(root, "first"))
-    return root
+    with without_graph() as exported:
+        finetune(job_of(root, "first"))
+    return types.SimpleNamespace(root=root, signatures=exported[0])
 
 
 def job_of(root, name, **fields):
@@ -74,12 +77,12 @@ def job_of(root, name, **fields):
 
 
 def test_scores_and_predictions_are_those_of_the_exported_model(trained):
-    run = trained / "first" / "run"
+    run = trained.root / "first" / "run"
     answers = read_predictions(TASK, SPLITS["eval"], str(run / "predictions" / "eval" / "SST-2.tsv"))
     scores = json.loads((run / "scores.json").read_text())
     golds = [row.gold for row in SPLITS["eval"]]
     assert scores == {"eval": score(TASK, golds, answers)} and scores["eval"]["accuracy"] == 1.0
-    served = tf.saved_model.load(str(trained / "first" / "model")).signatures["serving_default"]
+    served = trained.signatures["serving_default"]
     for split in ("eval", "test"):
         found = served(text=tf.constant([row.inputs["text"] for row in SPLITS[split]]))["label"]
         path = run / "predictions" / split / "SST-2.tsv"
@@ -89,30 +92,30 @@ def test_scores_and_predictions_are_those_of_the_exported_model(trained):
 
 
 def test_a_finished_run_is_not_trained_again(trained, not_exported):
-    before = set((trained / "training").iterdir())
-    finetune(job_of(trained, "again"))
-    assert set((trained / "training").iterdir()) == before
-    first, again = (trained / name / "run" / "log.jsonl" for name in ("first", "again"))
+    before = set((trained.root / "training").iterdir())
+    finetune(job_of(trained.root, "again"))
+    assert set((trained.root / "training").iterdir()) == before
+    first, again = (trained.root / name / "run" / "log.jsonl" for name in ("first", "again"))
     trainings = [[line for line in log.read_text().splitlines() if '"train"' in line] for log in (first, again)]
     assert trainings[0] == trainings[1] and trainings[0]
 
 
 def test_other_code_is_another_run(trained):
-    one, other = (FineTuner.from_job(job_of(trained, "none", code=code)) for code in ("one", "other"))
+    one, other = (FineTuner.from_job(job_of(trained.root, "none", code=code)) for code in ("one", "other"))
     assert one.folder(FineTuningConfig()) != other.folder(FineTuningConfig())
 
 
 def test_the_exported_model_starts_another_run(trained, not_exported):
-    found = read_pushed(str(trained / "first" / "model"))
+    found = read_pushed(str(trained.root / "first" / "model"))
     assert found.tokenizer.normalization.lower_case and found.remarks and found.model.config == CONFIG
     training = FineTuningConfig(num_train_epochs=1, train_batch_size=8)
-    finetune(job_of(trained, "next", init=str(trained / "first" / "model"), training=training))
-    assert len(list((trained / "training").iterdir())) == 2
+    finetune(job_of(trained.root, "next", init=str(trained.root / "first" / "model"), training=training))
+    assert len(list((trained.root / "training").iterdir())) == 2
 
 
 def test_rows_of_another_task_are_refused(trained):
     with pytest.raises(InputError, match=r"rows has the rows of sst-2, not of cola: make them again"):
-        finetune(job_of(trained, "wrong", task="cola"))
+        finetune(job_of(trained.root, "wrong", task="cola"))
 
 
 def test_a_vocabulary_of_another_language_is_refused_before_training(trained, not_exported):
@@ -120,9 +123,9 @@ def test_a_vocabulary_of_another_language_is_refused_before_training(trained, no
     korean = BertTokenizer([*SPECIAL_TOKENS, *"\u1100\u1102\u1103\u1105\u1106\u1107\u1109"], True)
     model = BertForPreTraining(CONFIG)
     model.build()
-    write_huggingface(model, korean, str(trained / "korean"))
-    before = set((trained / "training").iterdir())
+    write_huggingface(model, korean, str(trained.root / "korean"))
+    before = set((trained.root / "training").iterdir())
     with pytest.raises(StageError, match=r"100\.0% of the pieces of 52 rows are \[UNK\] .* at most 2\.0% are allowed"):
-        finetune(job_of(trained, "unknown", init=str(trained / "korean"), max_unknown_fraction=0.02))
-    assert set((trained / "training").iterdir()) == before
-    finetune(job_of(trained, "known", max_unknown_fraction=0.0))
+        finetune(job_of(trained.root, "unknown", init=str(trained.root / "korean"), max_unknown_fraction=0.02))
+    assert set((trained.root / "training").iterdir()) == before
+    finetune(job_of(trained.root, "known", max_unknown_fraction=0.0))

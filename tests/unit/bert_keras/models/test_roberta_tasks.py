@@ -25,6 +25,7 @@ from bert_keras.tasks.span.features import span_features
 from bert_keras.tasks.table import task_of
 from bert_keras.tasks.task_types import task_type_of
 from tests.support.models.model_folders import assert_equal, read_any, write, write_huggingface, write_keras_hub
+from tests.support.models.pushed_folders import without_graph
 from tests.support.models.task_models import serialized
 from tests.support.models.tiny_byte_bpe import SENTENCES, TEXTS, tiny_byte_bpe
 
@@ -154,11 +155,13 @@ def test_pairs_have_two_separators_and_no_segments():
 # Longer than all, and shorter; how a single text is cut is the same for all tokenizers (test_served_inputs.py).
 @pytest.mark.parametrize(("task", "length"), [("sst-2", 11), ("mrpc", 8), ("mrpc", 64)])
 def test_the_graph_makes_the_sequences_of_training(task, length):
+    """Of the same pieces: those of the graph are tested in test_byte_bpe_graph.py."""
     task, settings = task_of(task), TaskSettings(max_seq_length=length, truncation="head_tail")
     served = TextInputs(TOKENIZER, length, settings.truncation)
     columns = [list(column) for column in zip(*itertools.product(TEXTS, TEXTS), strict=True)][: 1 + task.pair]
     expected = task_type_of(task).features(text_rows(*columns), task, settings, TOKENIZER).arrays
-    for name, array in tf.function(served, autograph=False)(*map(tf.constant, columns)).items():
+    pieces = [tf.RaggedTensor.from_row_splits(*TOKENIZER.encode(column)) for column in columns]
+    for name, array in served.pack(*pieces).items():
         np.testing.assert_array_equal(array, expected[name])
 
 
@@ -206,8 +209,8 @@ def inputs_of(kind):
     return [{first: a, second: b} for a, b in pairs]
 
 
-def assert_served_as_evaluated(trained, directory, rows):
-    found = tf.saved_model.load(str(directory)).signatures["evaluate"](examples=tf.constant(serialized(rows)))
+def assert_served_as_evaluated(trained, signatures, rows):
+    found = signatures["evaluate"](examples=tf.constant(serialized(rows)))
     answers = [parse_answer(trained.task.kind, answer) for answer in found["answer"].numpy()]
     expected = trained.answers(rows, 64)
     if trained.task.kind == "regression":
@@ -218,9 +221,11 @@ def assert_served_as_evaluated(trained, directory, rows):
 
 
 def exported(task, directory):
+    """A model, and its signatures as they are exported; a SavedModel of this tokenizer is that of test_byte_bpe.py."""
     trained = TrainedTask(sharp(task), task, SETTINGS, TOKENIZER)
-    export_task_model(trained.model, task, SETTINGS, TOKENIZER, str(directory))
-    return trained
+    with without_graph() as of_folders:
+        export_task_model(trained.model, task, SETTINGS, TOKENIZER, str(directory))
+    return trained, *of_folders
 
 
 # Their signatures differ from one another as those of a BERT do (test_task_signatures.py).
@@ -229,14 +234,14 @@ def exported(task, directory):
 )
 def test_served_answers_equal_the_model_on_features(kind, tmp_path):
     rows = [TaskRow(str(i), of_row) for i, of_row in enumerate(inputs_of(kind))]
-    assert_served_as_evaluated(exported(TASKS[kind], tmp_path), tmp_path, rows)
+    assert_served_as_evaluated(*exported(TASKS[kind], tmp_path), rows)
 
 
 def test_a_pushed_model_is_served_and_an_initial_checkpoint(tmp_path):
     pushed = tmp_path / "pushed"
-    trained = exported(TASKS["regression"], pushed)
+    trained, signatures = exported(TASKS["regression"], pushed)
     rows = [TaskRow(str(i), of_row) for i, of_row in enumerate(inputs_of("regression"))]
-    assert_served_as_evaluated(trained, pushed, rows)
+    assert_served_as_evaluated(trained, signatures, rows)
     again = read_init(str(pushed))
     assert (again.family, again.tokenizer.merges) == ("roberta", TOKENIZER.merges)
     other = built(task_of("sst-2"))
