@@ -66,13 +66,18 @@ def without_graph():
 
 @contextlib.contextmanager
 def only_served(*names):
-    """Within it, the SavedModel of a pre-trained model has these signatures alone, the first as the default."""
-    every = pretrained.ServedBert.signatures
+    """Within it, the SavedModel of a pre-trained or task model has these signatures alone, the first as the default."""
 
-    def chosen(module):
-        made = every(module)
-        signatures = {name: made[name].traced for name in names}
-        return {"serving_default": signatures[names[0]], **signatures}
+    def chosen(every):
+        def signatures(module):
+            made = every(module)
+            found = {name: made[name].traced for name in names}
+            return {"serving_default": found[names[0]], **found}
 
-    with lazily_traced(), mock.patch.object(pretrained.ServedBert, "signatures", chosen):
+        return signatures
+
+    with contextlib.ExitStack() as patches:
+        patches.enter_context(replaced(traced=LazySignature, _name_example_method=lambda *of: None))
+        for served in (pretrained.ServedBert, task_signatures.ServedTask):
+            patches.enter_context(mock.patch.object(served, "signatures", chosen(served.signatures)))
         yield

@@ -12,18 +12,25 @@ from tests.support.models.tiny_language import SENTENCES
 from tests.support.processes import environment
 
 
-def ask(examples, out, *words):
-    """Run the program; the lines of its table and its results."""
-    command = [sys.executable, "-m", "benchmarks.gpu.gpu", str(examples), str(out), "--small", *words]
-    variables = environment(JAX_PLATFORMS="cpu", TMPDIR=str(out.parent))
-    done = subprocess.run(command, env=variables, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-2000:]
-    results = [json.loads(line) for line in (out / "results.jsonl").read_text().splitlines()]
-    return done.stdout.splitlines()[2:], {result["question"]: result for result in results}
+@pytest.fixture
+def ask(tmp_path, monkeypatch, capsys):
+    """`ask(examples, only=...)` asks the questions; the lines of the table and the results."""
+    quickly_compiled = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+    variables = environment(JAX_PLATFORMS="cpu", TMPDIR=str(tmp_path), XLA_FLAGS=quickly_compiled)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(gpu.Given, "work", tmp_path / "work")  # which is emptied
+
+    def ask(examples, **options):
+        gpu.main(str(examples), tmp_path / "out", small=True, **options)
+        results = [json.loads(line) for line in (tmp_path / "out/results.jsonl").read_text().splitlines()]
+        return capsys.readouterr().out.splitlines()[2:], {result["question"]: result for result in results}
+
+    return ask
 
 
-def test_a_question_that_fails_costs_only_itself(tmp_path):
-    rows, results = ask(tmp_path, tmp_path / "out", "--only", "transformers", "--only", "packed")
+def test_a_question_that_fails_costs_only_itself(ask, tmp_path):
+    rows, results = ask(tmp_path, only=["transformers", "packed"])
     assert list(results) == ["transformers", "packed"] and len(rows) == 2
     assert "**ended with 1: ModuleNotFoundError: No module named 'torch'" in rows[0]
     packed = results["packed"]
@@ -41,7 +48,7 @@ def test_rates_are_of_the_median_turn_and_of_useful_tokens():
 
 
 @pytest.mark.slow
-def test_all_questions_are_answered(tmp_path):
+def test_all_questions_are_answered(ask, tmp_path):
     sentences, rng = SENTENCES.read_text().splitlines(), np.random.default_rng(0)
     documents = ["\n".join(rng.choice(sentences, 12)) for _ in range(400)]
     (tmp_path / "text.txt").write_text("\n\n".join(documents))
@@ -50,7 +57,7 @@ def test_all_questions_are_answered(tmp_path):
     settings = ("examples.max_seq_length=32", "examples.masking.when=dynamic", "corpus.eval_fraction=0.1")
     command += [word for setting in settings for word in ("--set", setting)]
     subprocess.run(list(map(str, command)), check=True, env=environment())
-    _, results = ask(tmp_path / "examples", tmp_path / "out", "--seconds", "1500")
+    _, results = ask(tmp_path / "examples", seconds=1500.0)
     failed = {name for name, result in results.items() if "error" in result}
     assert failed <= {"transformers"} and len(results) == len(gpu.QUESTIONS) - len(gpu.NOT_SMALL)  # no torch here
     assert results["log"]["cpu"] == results["log"]["device"] and results["resume"]["equal"]

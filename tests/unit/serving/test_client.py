@@ -1,10 +1,7 @@
 """The client and its error messages."""
 
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import grpc
@@ -14,8 +11,6 @@ import pytest
 from serving.client import Client, ClientError
 from serving.models.servable import GraphServable as Servable
 from serving.server import Server
-
-ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(scope="module")
@@ -92,18 +87,6 @@ def test_missing_and_slow_servers(server: Server, monkeypatch: pytest.MonkeyPatc
     ):
         client.predict({"text": ["abc"]}, "length")
     told.set()
-
-
-def test_the_client_does_not_import_or_block_tensorflow() -> None:
-    code = """
-import sys
-import serving.client, serving.server
-assert not [name for name in sys.modules if name.split(".")[0] in ("tensorflow", "keras")]
-import tensorflow as tf
-from serving.protos import TensorProto
-assert tf.make_tensor_proto(1).__class__ is TensorProto and tf.constant(1).numpy() == 1
-"""
-    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, timeout=600)
 
 
 @pytest.mark.parametrize(

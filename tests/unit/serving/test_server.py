@@ -103,7 +103,10 @@ def test_the_process_reports_serving_and_stops_on_sigterm(tmp_path: Path, push: 
 
 
 def test_a_version_is_served_without_all_of_tensorflow_and_without_distutils(pushed: Path) -> None:
-    """A thread that imported distutils once waited for another's import forever. TensorFlow can be imported later."""
+    """A thread that imported distutils once waited for another's import forever.
+
+    TensorFlow can be imported later, and takes the messages that are imported for its own.
+    """
     program = (
         "import sys; from serving.client import Client; from serving.server import Server\n"
         "with Server(sys.argv[1], grpc_port=0, rest_port=0) as server:\n"
@@ -111,10 +114,11 @@ def test_a_version_is_served_without_all_of_tensorflow_and_without_distutils(pus
         "    with Client(f'127.0.0.1:{server.grpc_port}') as client:\n"
         "        print(client.predict({'text': ['abc']}, 'length'))\n"
         "print(sorted({'distutils', 'keras', 'tensorflow', 'websockets'} & set(sys.modules)))\n"
-        "import tensorflow as tf; print(int(tf.constant(1) + 1))"
+        "import tensorflow as tf; from serving.protos import TensorProto\n"
+        "print(tf.make_tensor_proto(1).__class__ is TensorProto, int(tf.constant(1) + 1))"
     )
     ran = subprocess.run([sys.executable, "-c", program, str(pushed)], capture_output=True, text=True, timeout=120)
-    assert ran.stdout.splitlines() == ["{'length': array([3], dtype=int32)}", "[]", "2"], ran.stderr
+    assert ran.stdout.splitlines() == ["{'length': array([3], dtype=int32)}", "[]", "True 2"], ran.stderr
 
 
 def asking(process: Any, done: threading.Event, outcomes: Counter[str]) -> Callable[[], None]:

@@ -21,6 +21,7 @@ from bert_keras.tasks.settings import FineTuningConfig, TaskSettings
 from bert_keras.tasks.table import task_of
 from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
 from serving.server import Server
+from tests.support.models.pushed_folders import only_served
 
 LETTERS = "abcdefghij"
 TOKENIZER = BertTokenizer([*SPECIAL_TOKENS, *LETTERS], True)
@@ -73,7 +74,8 @@ def test_an_order_is_learned_from_lists(tmp_path):
 
 
 def test_the_server_reranks_with_the_same_numbers(trained, tmp_path):
-    export_task_model(trained.model, RERANK, SETTINGS, TOKENIZER, str(tmp_path / "1"))
+    with only_served("serving_default"):
+        export_task_model(trained.model, RERANK, SETTINGS, TOKENIZER, str(tmp_path / "1"))
     passages = rows(1, 4)
     query, documents = passages[0].inputs["text"], [row.inputs["text_pair"] for row in passages]
     with Server(tmp_path, grpc_port=0, rest_port=0) as server:

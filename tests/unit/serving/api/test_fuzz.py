@@ -231,7 +231,7 @@ def fuzz(process: Any, cases: int) -> None:
 
 
 def test_no_request_causes_a_server_error(process: Any) -> None:
-    fuzz(process, 1000)
+    fuzz(process, 500)
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from tensorflow_serving.apis import prediction_service_pb2_grpc
 
+import serving.server
 from serving.errors import ServingError
 from serving.models.manager import Target
 from serving.models.servable import GraphServable as Servable
@@ -145,7 +146,7 @@ def test_probes_are_answered_while_requests_hold_all_threads(pushed: Path, monke
 @pytest.fixture(scope="module")
 def one_by_one(pushed: Path) -> Iterator[Server]:
     """Server that computes one request at a time."""
-    server = started(pushed, BatchingSettings(num_batch_threads=1), rest_timeout_seconds=2.0)
+    server = started(pushed, BatchingSettings(num_batch_threads=1), rest_timeout_seconds=0.3)
     yield server
     server.stop()
 
@@ -185,7 +186,7 @@ def test_expired_or_cancelled_requests_are_not_computed(
             answer = over_rest(one_by_one, 7, "spin")
             assert answer.status_code == 504 and "deadline" in answer.json()["error"]
         else:
-            waiting = predict.future(spin(7), timeout=2 if how == "deadline" else PATIENCE)
+            waiting = predict.future(spin(7), timeout=0.3 if how == "deadline" else PATIENCE)
             if how == "cancelled":
                 wait_for(lambda: one_by_one.inference.waiting == 1)
                 waiting.cancel()
@@ -207,8 +208,9 @@ def test_rows_wait_instead_of_being_refused(one_by_one: Server) -> None:
 
 
 def test_a_shutdown_that_cuts_requests_off_says_so(
-    pushed: Path, pool: ThreadPoolExecutor, caplog: pytest.LogCaptureFixture
+    pushed: Path, pool: ThreadPoolExecutor, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(serving.server, "_CLOSE_SECONDS", 0.1)
     server = started(pushed, drain_seconds=0.1)
     gate = Gate()
     server.inference.check = lambda servable, name, inputs: gate(name)  # type: ignore[method-assign]

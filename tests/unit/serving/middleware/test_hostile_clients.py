@@ -35,7 +35,7 @@ from tests.support.serving.http2 import (
 from tests.support.serving.running import predict_request, wait_for
 
 Push = Callable[[Path, int, int], Path]
-ROWS, RECEIVE_SECONDS = 10_000, 2
+ROWS, RECEIVE_SECONDS = 10_000, 1
 # 8 requests, and gRPC's 16 spare threads.
 GRPC_THREADS = 24
 # gRPC's own threads and their descriptors, which come and go with the load.

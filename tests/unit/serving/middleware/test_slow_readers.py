@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 import trustme
 
+import serving.server
+from serving.api import inference
+from serving.middleware import grpc_calls
 from serving.middleware.settings import LimitSettings, SecuritySettings
 from serving.protos import PredictResponse
 from serving.scheduling.admission import QueueSettings
@@ -23,8 +26,16 @@ PATIENCE = 300.0
 SMALL_BUFFER = 32 * 1024
 
 
+@pytest.fixture(autouse=True)
+def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server waits less for what it closes, and looks more often at calls: these tests wait for both."""
+    monkeypatch.setattr(serving.server, "_CLOSE_SECONDS", 0.2)
+    monkeypatch.setattr(inference, "_LAST_SECONDS", 0.1)
+    monkeypatch.setattr(grpc_calls, "LOOK_SECONDS", 0.1)
+
+
 @contextlib.contextmanager
-def serving(pushed: Path, security: SecuritySettings | None = None, **limits: float) -> Iterator[Server]:
+def started(pushed: Path, security: SecuritySettings | None = None, **limits: float) -> Iterator[Server]:
     queue = QueueSettings(drain_seconds=PATIENCE, rest_timeout_seconds=PATIENCE)
     server = Server(pushed, grpc_port=0, rest_port=0, limits=LimitSettings(**limits), queue=queue, security=security)
     server._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SMALL_BUFFER)
@@ -68,7 +79,7 @@ def test_a_late_reader_gets_all_and_a_shutdown_waits_for_it(pushed: Path, tmp_pa
         security = SecuritySettings(*[str(tmp_path / "server.pem")] * 2)
     # Of some, only a little is left when the system's buffers are full.
     sizes = (12, 16, 20, 24, 28, 32, 512)
-    with serving(pushed, security, max_head_seconds=1.0) as server, contextlib.ExitStack() as opened:
+    with started(pushed, security, max_head_seconds=1.0) as server, contextlib.ExitStack() as opened:
         connections = []
         for rows in sizes:
             plain = opened.enter_context(asking(server.rest_port))
@@ -76,10 +87,10 @@ def test_a_late_reader_gets_all_and_a_shutdown_waits_for_it(pushed: Path, tmp_pa
             opened.enter_context(connections[-1])
             connections[-1].sendall(request_of(rows))
         wait_for(lambda: server.inference._admission.inside)
-        time.sleep(2.0)  # after the deadline of the next head, and of uvicorn's shutdown
+        time.sleep(1.2)  # after the deadline of the next head
         stopping = threading.Thread(target=server.stop)
         stopping.start()
-        time.sleep(2.0)
+        time.sleep(1.2)  # after those of the shutdown
         assert stopping.is_alive() and server.inference._admission.inside
         for rows, connection in zip(sizes, connections, strict=True):
             assert answer_of(connection).count(b"x" * 4000) == rows
@@ -88,8 +99,8 @@ def test_a_late_reader_gets_all_and_a_shutdown_waits_for_it(pushed: Path, tmp_pa
 
 
 def test_an_answer_that_is_never_taken_is_given_up(pushed: Path) -> None:
-    with serving(pushed, max_receive_seconds=1.0) as server, asking(server.rest_port) as connection:
-        connection.sendall(request_of(512))
+    with started(pushed, max_receive_seconds=0.5) as server, asking(server.rest_port) as connection:
+        connection.sendall(request_of(64))
         connection.recv(1, socket.MSG_PEEK)  # the answer has begun
         assert server.inference._admission.inside == 1
         wait_for(lambda: not server.inference._admission.inside)
@@ -106,11 +117,11 @@ def unread_call(port: int) -> socket.socket:
 
 
 def test_a_shutdown_waits_for_a_late_reader_of_grpc(pushed: Path) -> None:
-    with serving(pushed) as server, unread_call(server.grpc_port) as call:
+    with started(pushed) as server, unread_call(server.grpc_port) as call:
         wait_for(lambda: server.calls.sending)
         stopping = threading.Thread(target=server.stop)
         stopping.start()
-        time.sleep(2.0)
+        time.sleep(1.2)
         assert stopping.is_alive() and server.inference._admission.inside == 1
         call.sendall(frame(WINDOW_UPDATE, 0, 1, (60_000).to_bytes(4, "big")))
         message = b""
@@ -124,7 +135,7 @@ def test_a_shutdown_waits_for_a_late_reader_of_grpc(pushed: Path) -> None:
 
 
 def test_an_answer_of_grpc_that_is_never_taken_is_given_up(pushed: Path) -> None:
-    with serving(pushed, max_receive_seconds=1.0) as server, unread_call(server.grpc_port):
+    with started(pushed, max_receive_seconds=0.5) as server, unread_call(server.grpc_port):
         wait_for(lambda: server.calls.sending)
         wait_for(lambda: not server.calls.sending)
         wait_for(lambda: not server.inference._admission.inside)

@@ -119,7 +119,7 @@ def api(file: Path, bases: Path) -> Iterator[Api]:
         admin_token_file=str(file.parent / "administrators"), admin_base_paths=(str(bases), str(file.parent))
     )
     with (
-        Server(None, "", 0, 0, model_config_file=file, model_config_poll_seconds=0.05, security=security) as server,
+        Server(None, "", 0, 0, model_config_file=file, model_config_poll_seconds=0.01, security=security) as server,
         grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}") as channel,
     ):
         assert server.wait_until_available(120)
@@ -250,7 +250,7 @@ def test_a_refused_file_is_retried(
     file: Path, bases: Path, tmp_path: Path, push: Push, caplog: pytest.LogCaptureFixture, wait_for_polls: Waits
 ) -> None:
     """The file names a model that is pushed only later."""
-    models = ModelManager(None, file, file_poll_seconds=0.05)
+    models = ModelManager(None, file, file_poll_seconds=0.01)
     models.start()
     wait_for(lambda: models.stores["a"].versions == [1, 2])
     (tmp_path / "late").mkdir()

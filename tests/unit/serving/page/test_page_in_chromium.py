@@ -13,6 +13,7 @@ from tests.support.serving.browsing import ATTACK, FOCUSED, LOW_CONTRAST, PAGE_S
 from tests.support.serving.running import wait_for
 
 TOKEN = "correct-horse-battery-staple"
+REFRESH_MS = 2000  # of page.js
 CONFIG = """
 model_config_list {{
   config {{
@@ -212,11 +213,9 @@ def test_the_token_is_asked_for_and_kept_in_memory_only(open_page: Callable[...,
         page.reload()
         expect(status).to_contain_text("401")
         expect(page.locator("#token")).to_have_value("")
-        page.close()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1200, 360])
+@pytest.mark.parametrize(("width", "scheme"), [(1200, "light"), (360, "dark")])
 def test_layout_and_contrast(
     served: Server, open_page: Callable[..., Page], tmp_path: Path, width: int, scheme: str
 ) -> None:
@@ -244,24 +243,40 @@ def test_layout_and_contrast(
     assert page.evaluate(unlabelled) == []
 
 
-def test_a_model_that_loads_appears_and_a_classifier_fills_no_masks(server: Server, browser: Browser) -> None:
-    states, page = iter(["LOADING"]), browser.new_page()
+@pytest.fixture
+def timed(browser: Browser) -> Iterator[Page]:
+    """A page whose time goes on only when a test says so."""
+    page = browser.new_page()
+    page.set_default_timeout(PAGE_SECONDS * 1000)
+    page.clock.install()
+    yield page
+    page.close()
+
+
+def test_a_model_that_loads_appears_and_a_classifier_fills_no_masks(server: Server, timed: Page) -> None:
+    states = iter(["LOADING"])
     found = {"signature_def": {name: {"inputs": {}, "outputs": {}} for name in ("a", "__saved_model_init_op")}}
     version = '{{"version": "1", "state": "{}", "status": {{}}}}'.format
     model = '{{"models": [{{"name": "b", "labels": {{}}, "model_version_status": [{}]}}]}}'.format
-    page.route("**/metadata", lambda route: route.fulfill(json={"metadata": {"signature_def": found}}))
-    page.route("**/v1/models", lambda route: route.fulfill(body=model(version(next(states, "AVAILABLE")))))
-    page.goto(f"http://127.0.0.1:{server.rest_port}/")
-    expect(page.locator("#signature")).to_have_text("a", timeout=1000 * PAGE_SECONDS)
-    expect(page.get_by_text("AVAILABLE")).to_be_visible(timeout=1000 * PAGE_SECONDS)
-    assert page.locator("#fill-part").is_hidden()
+    timed.route("**/metadata", lambda route: route.fulfill(json={"metadata": {"signature_def": found}}))
+    timed.route("**/v1/models", lambda route: route.fulfill(body=model(version(next(states, "AVAILABLE")))))
+    timed.goto(f"http://127.0.0.1:{server.rest_port}/")
+    expect(timed.get_by_text("LOADING")).to_be_visible()
+    timed.clock.run_for(REFRESH_MS)
+    expect(timed.locator("#signature")).to_have_text("a")
+    expect(timed.get_by_text("AVAILABLE")).to_be_visible()
+    assert timed.locator("#fill-part").is_hidden()
 
 
-def test_polling_does_not_reset_the_form(page: Page) -> None:
-    area = page.locator("#inputs textarea").first
+def test_polling_does_not_reset_the_form(served: Server, timed: Page) -> None:
+    timed.goto(f"http://127.0.0.1:{served.rest_port}/")
+    area = timed.locator("#inputs textarea").first
     area.focus()
     area.evaluate("(area) => { area.first = true; }")
-    for _ in range(2):  # the model "empty" has no version, so the page asks again
-        page.wait_for_event("response", lambda response: response.url.endswith("/v1/models"))
-    page.wait_for_timeout(500)
-    assert page.evaluate("() => document.activeElement.first === true")
+    asked: list[str] = []
+    timed.on("request", lambda request: asked.append(request.url.rpartition("/")[2]))
+    for _ in range(3):  # the model "empty" has no version, so the page asks again
+        with timed.expect_event("response"):
+            timed.clock.run_for(REFRESH_MS)
+    assert timed.evaluate("() => document.activeElement.first === true")
+    assert asked == ["models"] * 3  # no signatures, with which the form would be made anew
