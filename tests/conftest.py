@@ -28,11 +28,8 @@ HEAVY = {
 }
 
 
-class _TensorFlow(importlib.machinery.PathFinder):
-    """Finds TensorFlow; once it is imported, and before it computes, it gets two logical CPUs for MirroredStrategy.
-
-    Grappler is off: to optimise a graph takes longer than the few calls that a test makes. Started programs have it.
-    """
+class _TwoCpus(importlib.machinery.PathFinder):
+    """Finds TensorFlow; once it is imported, and before it computes, it gets two logical CPUs for MirroredStrategy."""
 
     @classmethod
     def find_spec(cls, name, path=None, target=None):
@@ -44,13 +41,12 @@ class _TensorFlow(importlib.machinery.PathFinder):
                 execute(module)
                 (cpu,) = module.config.list_physical_devices("CPU")
                 module.config.set_logical_device_configuration(cpu, [module.config.LogicalDeviceConfiguration()] * 2)
-                module.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
 
             spec.loader.exec_module = exec_module
         return spec
 
 
-sys.meta_path.insert(0, _TensorFlow)
+sys.meta_path.insert(0, _TwoCpus)
 
 
 class _Skip(importlib.machinery.PathFinder, importlib.abc.Loader):
@@ -76,6 +72,14 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     if config.getoption("--quick"):
         sys.meta_path.insert(0, _Skip)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    """Only in tests/e2e and in started programs TensorFlow optimises graphs: it takes longer than a few calls."""
+    if tensorflow := sys.modules.get("tensorflow"):
+        quick = not item.nodeid.startswith("tests/e2e/")
+        tensorflow.config.optimizer.set_experimental_options({"disable_meta_optimizer": quick})
 
 
 # These go first, the longest in front, so that no process is left alone with one of them at the end.
