@@ -12,15 +12,17 @@ import os
 import sys
 from unittest import mock
 
+from tests.support.processes import FAST_TO_COMPILE
+
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
-os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=2"
+os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count=2 {FAST_TO_COMPILE}"
 
 import keras
 import numpy as np
 
 from bert_keras.data.array_batches import TEACHER_OUTPUTS, ArrayExamples
 from bert_keras.models.bilm import BiLM
-from bert_keras.models.electra import ElectraForPreTraining
+from bert_keras.models.electra import ElectraConfig, ElectraForPreTraining
 from bert_keras.models.left_to_right import GptBert, LeftToRightLM
 from bert_keras.models.pretraining_heads import BertForPreTraining, RobertaForMaskedLM
 from bert_keras.models.spanbert import SpanBertForPreTraining
@@ -32,20 +34,16 @@ from bert_keras.tasks import objectives
 from bert_keras.training.backends.opening import open_devices
 from bert_keras.training.config import SecondPhase
 from bert_keras.training.phases import phases_of
-from tests.support.models.every_model import (
-    BILM,
-    ELECTRA,
-    LEFT_TO_RIGHT,
-    SHAPE,
-    TINY,
-    best_guess,
-    characters,
-    choices,
-    features,
-    packed,
-)
+from tests.support.models import tiny_encoders
+from tests.support.models.every_model import best_guess, characters, choices, features, packed
 from tests.support.models.small_training import RUN, Descent, built
-from tests.support.models.tiny_encoders import roberta_config
+from tests.support.models.tiny_encoders import SHAPE, roberta_config
+
+TINY, LEFT_TO_RIGHT, BILM = (
+    dataclasses.replace(config, num_hidden_layers=1)
+    for config in (tiny_encoders.TINY, tiny_encoders.LEFT_TO_RIGHT, tiny_encoders.BILM)
+)
+ELECTRA = ElectraConfig(TINY, 12, 1 / 2)
 
 LENGTHS = (12, 12, 12, 11, 4, 5, 4, 7)
 PACKED = ((5, 4), (7, 0), (6, 6), (4, 0), (8, 4), (3, 0))
@@ -110,6 +108,8 @@ def main(out, *names):
         tf.config.set_logical_device_configuration(
             tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
         )
+        # Nothing here is computed often enough to pay for it.
+        tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
     configs = {
         count: dataclasses.replace(RUN, strategy=strategy, clip_norm=1e9, backend=backend)
         for count, strategy in ((1, "one_device"), (2, "mirrored"))
@@ -127,6 +127,8 @@ def main(out, *names):
         (phase,) = phases_of(dataclasses.replace(RUN, train_batch_size=rows), SecondPhase(), [examples])
         for count, parts, run in [*whole, *in_parts * bool(objective.whole_batch)]:
             devices = opened[count]
+            if backend == "tensorflow":
+                tf.config.run_functions_eagerly(count == 1)  # two devices need a graph
             with devices.scope():
                 model = create_model(make, used_pooler=objective is mlm_nsp.OBJECTIVE)
                 sgd = Descent(1.0)

@@ -12,7 +12,9 @@ import sys
 import types
 from pathlib import Path
 
-os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={os.environ.get('DEVICES', '1')}"
+from tests.support.processes import FAST_TO_COMPILE
+
+os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={os.environ['DEVICES']} {FAST_TO_COMPILE}"
 
 from bert_keras.training.backends.on_jax.steps import JaxSteps
 from tests.support.models.small_training import MODEL, QUIET, loop

@@ -25,14 +25,14 @@ from bert_keras.training.phases import ExampleSet, phases_of
 from tests.support.models.small_training import QUIET, RUN, Descent, built
 
 # The rate is low: at a constant rate of 5e-3 rounding grows to hundredths in 50 steps.
-FIFTY = dataclasses.replace(
+TWENTY = dataclasses.replace(
     RUN,
     schedule="constant",
     learning_rate=1e-3,
-    num_train_steps=50,
+    num_train_steps=20,
     steps_per_execution=5,
-    eval_every_steps=50,
-    save_checkpoints_steps=50,
+    eval_every_steps=20,
+    save_checkpoints_steps=20,
 )
 # The same steps, and others after them.
 ENDLESS = dict.fromkeys(("num_train_steps", "save_checkpoints_steps"), 1_000_000)
@@ -47,7 +47,7 @@ def make_loop(examples: Path, directory: Path, config: TrainingConfig, devices=N
 
 def main() -> None:
     examples, out = map(Path, sys.argv[1:])
-    config = dataclasses.replace(FIFTY, strategy="multi_worker", backend=keras.backend.backend())
+    config = dataclasses.replace(TWENTY, strategy="multi_worker", backend=keras.backend.backend())
     devices = open_devices(config)
     assert (devices.replicas, devices.workers) == (2, 2)
 

@@ -8,7 +8,7 @@ import pytest
 
 from bert_keras.models.dropout import random_bits
 from tests.support.models import accelerator, every_model
-from tests.support.processes import run_python
+from tests.support.processes import FAST_TO_COMPILE, run_python
 
 TOLERANCE = 1e-5
 # These have no operation that another has not: packed, or from left to right with the differences of ModernBERT.
@@ -22,15 +22,13 @@ every_model.ON_JAX = {name: every_model.CASES[name] for name in sys.argv[3:]}
 every_model.main(sys.argv[1])
 accelerator.main(sys.argv[2])
 """
-# Half the time to compile; what is computed is small.
-XLA_FLAGS = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
 
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
     folder = tmp_path_factory.mktemp("jax")
     paths = folder / "numbers.npz", folder / "checks.json"
-    run_python("-c", PROGRAMS, *paths, *ON_JAX, KERAS_BACKEND="jax", JAX_PLATFORMS="cpu", XLA_FLAGS=XLA_FLAGS)
+    run_python("-c", PROGRAMS, *paths, *ON_JAX, KERAS_BACKEND="jax", JAX_PLATFORMS="cpu", XLA_FLAGS=FAST_TO_COMPILE)
     return paths
 
 
