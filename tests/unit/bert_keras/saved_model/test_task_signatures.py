@@ -83,23 +83,22 @@ def model_of(task):
 def exported(request, tmp_path_factory):
     """A task's model, rows, and SavedModel, with a client of it; one is that of a server.
 
-    The models of the labels were trained in bfloat16, beside the same in float32: training changes no served number.
+    Models of several labels are trained and exported in bfloat16, beside the same in float32, whose numbers are served.
     """
     task, traces = TASKS[request.param], []
     directory = tmp_path_factory.mktemp(task.kind) / "1"
-    keras.mixed_precision.set_dtype_policy("mixed_bfloat16" if task.kind == "multi_label" else "float32")
-    try:
-        trained = model_of(task)
-    finally:
-        keras.mixed_precision.set_dtype_policy("float32")
 
     def counted(*arguments):
         made = label_answers(*arguments)
         return dataclasses.replace(made, answer=lambda *texts: traces.append(texts) or made.answer(*texts))
 
     label_answers = task_signatures.label_answers
-    with mock.patch.object(task_signatures, "label_answers", counted):
-        export_task_model(trained, task, SETTINGS, TOKENIZER, str(directory))
+    keras.mixed_precision.set_dtype_policy("mixed_bfloat16" if task.kind == "multi_label" else "float32")
+    try:
+        with mock.patch.object(task_signatures, "label_answers", counted):
+            export_task_model(model_of(task), task, SETTINGS, TOKENIZER, str(directory))
+    finally:
+        keras.mixed_precision.set_dtype_policy("float32")
     signatures = tf.saved_model.load(str(directory)).signatures
     in_memory, rows = TrainedTask(model_of(task), task, SETTINGS, TOKENIZER), rows_of(task.kind)
     with contextlib.ExitStack() as stack:
