@@ -255,7 +255,7 @@ def test_labels_that_do_not_fit_are_refused(fields, says, tmp_path):
 def test_a_head_that_transformers_lacks_is_refused_with_what_to_do(family, name, settings, says, tmp_path):
     write_folder(family, golden(family)["ForTokenClassification"], tmp_path / "hf")
     source = read_folder(str(tmp_path / "hf")).without_task()
-    task, settings = dataclasses.replace(task_of(name), labels=("O", "B-x")), TaskSettings(16, **settings)
+    task, settings = dataclasses.replace(task_of(name), labels=("O", "B-x")), TaskSettings(16, lstm_units=8, **settings)
     size = source.architecture.embedding_size
     model = task_type_of(task).create_model(source.config, task, settings, 0, size)
     model.build()

@@ -35,10 +35,10 @@ def vectors(folder, texts):
 
 
 @pytest.fixture(scope="module")
-def two_layers(tmp_path_factory):
-    """The first two layers of the trained BERT, and what the command makes of it in float32 and in int8."""
+def one_layer(tmp_path_factory):
+    """The first layer of the trained BERT, and what the command makes of it in float32 and in int8."""
     base = tmp_path_factory.mktemp("int8")
-    trained_bert.write_first_layers(2, base / "hf")
+    trained_bert.write_first_layers(1, base / "hf")
     (base / "texts.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS))
     command = ["convert", str(base / "hf"), "--from", "hf", "--to", "onnx", "--pooling", "mean"]
     for name, options in (
@@ -50,8 +50,8 @@ def two_layers(tmp_path_factory):
     return base
 
 
-def test_a_float32_call_takes_all_cores_after_some_that_found_no_other(two_layers):
-    network = open_network(str(two_layers / "float32"), cores=2)
+def test_a_float32_call_takes_all_cores_after_some_that_found_no_other(one_layer):
+    network = open_network(str(one_layer / "float32"), cores=2)
     feed = {name: np.ones((1, 4), np.int64) for name in network.inputs}
     used, one, all_ = [], network._session, network._on_all_cores
     network._session, network._on_all_cores = (
@@ -67,9 +67,9 @@ def test_a_float32_call_takes_all_cores_after_some_that_found_no_other(two_layer
 
 
 @pytest.mark.parametrize("width, rows", [((7,), [16, 32, 48, 64]), ((2, 15), [4, 8, 12, 16])])
-def test_calls_of_files_have_few_shapes(width, rows, two_layers):
+def test_calls_of_files_have_few_shapes(width, rows, one_layer):
     """OpenVINO keeps memory for each; a full call has 512 tokens."""
-    network, seen = open_network(str(two_layers / "int8"), cores=1, whole_files=True), set()
+    network, seen = open_network(str(one_layer / "int8"), cores=1, whole_files=True), set()
 
     def infer(feed, share_inputs):
         seen.add(len(feed["input_ids"]))
@@ -83,16 +83,16 @@ def test_calls_of_files_have_few_shapes(width, rows, two_layers):
     assert sorted(seen) == rows
 
 
-def test_vectors_are_close_and_independent_of_the_rows_beside_them(two_layers):
-    float32, int8 = (vectors(two_layers / name, TEXTS) for name in ("float32", "int8"))
+def test_vectors_are_close_and_independent_of_the_rows_beside_them(one_layer):
+    float32, int8 = (vectors(one_layer / name, TEXTS) for name in ("float32", "int8"))
     cosines = (float32 * int8).sum(axis=1)
     assert cosines.min() > 0.99 and cosines.max() < 0.99999
-    alone = np.concatenate([vectors(two_layers / "int8", [text]) for text in TEXTS])
+    alone = np.concatenate([vectors(one_layer / "int8", [text]) for text in TEXTS])
     np.testing.assert_allclose(alone, int8, atol=2e-3)
 
 
-def test_the_same_rows_give_the_same_bytes_which_say_how_many_they_were(two_layers, tmp_path):
-    folder = read_folder(str(two_layers / "hf"))
+def test_the_same_rows_give_the_same_bytes_which_say_how_many_they_were(one_layer, tmp_path):
+    folder = read_folder(str(one_layer / "hf"))
     for name in ("first", "second"):
         write_onnx(folder, str(tmp_path / name), "int8", [{"text": text} for text in TEXTS])
     for file in (INT8_FILE, INT8_FILE.replace("xml", "bin")):
@@ -106,11 +106,11 @@ def test_the_same_rows_give_the_same_bytes_which_say_how_many_they_were(two_laye
     [("float32", OnnxRuntime, None), ("mixed_bfloat16", OpenVino, "bf16"), ("int8", OpenVino, "f32")],
 )
 def test_the_precision_chooses_the_engine_and_bfloat16_is_computed_only_if_asked_for(
-    precision, engine, hint, two_layers, tmp_path, monkeypatch
+    precision, engine, hint, one_layer, tmp_path, monkeypatch
 ):
-    directory = two_layers / precision
+    directory = one_layer / precision
     if not directory.exists():
-        directory, folder = tmp_path, read_folder(str(two_layers / "hf"))
+        directory, folder = tmp_path, read_folder(str(one_layer / "hf"))
         write_graph(folder.model, folder.tokenizer, str(tmp_path), folder.embedding, precision)
     asked = []
     core = type("Core", (openvino.Core,), {"compile_model": lambda self, *of: asked.append(of[2])})
@@ -144,8 +144,8 @@ print(OnnxModel(target).signatures["encode"].answer(np.array([b"one"], object))[
 """
 
 
-def test_quantizing_and_answering_try_no_connection(two_layers, tmp_path):
-    command = [sys.executable, "-c", QUANTIZE_AND_ANSWER, str(two_layers / "hf"), str(tmp_path / "int8")]
+def test_quantizing_and_answering_try_no_connection(one_layer, tmp_path):
+    command = [sys.executable, "-c", QUANTIZE_AND_ANSWER, str(one_layer / "hf"), str(tmp_path / "int8")]
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("CI", "NNCF"))}
     home = tmp_path / "home"  # where the telemetry of both would write that the user agreed
     home.mkdir()
@@ -155,19 +155,19 @@ def test_quantizing_and_answering_try_no_connection(two_layers, tmp_path):
     assert not list(home.rglob("*telemetry*")) and not list(home.rglob("*intel*"))
 
 
-def test_what_is_refused(two_layers, tmp_path):
+def test_what_is_refused(one_layer, tmp_path):
     with pytest.raises(InputError, match="int8 needs rows to calibrate on: give some hundred texts"):
-        write_onnx(read_folder(str(two_layers / "hf")), str(tmp_path / "new"), "int8")
+        write_onnx(read_folder(str(one_layer / "hf")), str(tmp_path / "new"), "int8")
     assert not list((tmp_path / "new").iterdir())
-    command = ["convert", str(two_layers / "hf"), str(tmp_path / "new"), "--from", "hf", "--to", "onnx"]
+    command = ["convert", str(one_layer / "hf"), str(tmp_path / "new"), "--from", "hf", "--to", "onnx"]
     (tmp_path / "texts.jsonl").write_text('{"text": "a"}\n{"other": "b"}\n')
     options = ["--quantize", "int8", "--calibration", str(tmp_path / "texts.jsonl")]
     error = CliRunner().invoke(app, [*command, *options]).exception
     assert str(error) == f"{tmp_path / 'texts.jsonl'}, row 2: has no text; correct it"
     # As the quantizer of ONNX Runtime, in releases before, marked its files.
-    model = onnx.load(two_layers / "float32" / MODEL_FILE)
+    model = onnx.load(one_layer / "float32" / MODEL_FILE)
     onnx.helper.set_model_props(model, {"onnx.quant.pre_process": "onnxruntime.quant"})
-    shutil.copytree(two_layers / "float32", tmp_path / "before")
+    shutil.copytree(one_layer / "float32", tmp_path / "before")
     onnx.save(model, tmp_path / "before" / MODEL_FILE)
     with pytest.raises(InputError, match=r"model\.onnx: int8 of an earlier release.*convert the model again"):
         OnnxModel(str(tmp_path / "before"))

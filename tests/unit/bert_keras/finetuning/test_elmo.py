@@ -13,17 +13,20 @@ from bert_keras.finetuning.init_checkpoint import init_checkpoint, read_init
 from bert_keras.finetuning.training import TrainedTask, fine_tune
 from bert_keras.models.bilm import BiLM, characters_of
 from bert_keras.objectives.next_token import BIDIRECTIONAL_OBJECTIVE
-from bert_keras.saved_model.pretrained import export_saved_model
+from bert_keras.saved_model.pretrained import ServedBert, export_saved_model
 from bert_keras.saved_model.task_signatures import export_task_model
 from bert_keras.tasks.rows import TaskRow
 from bert_keras.tasks.settings import TaskSettings
 from bert_keras.tasks.table import task_of
 from components.evaluator.minimal_pairs import MinimalPair, score_pairs
 from tests.support.models.model_folders import read_pushed, write_pushed
+from tests.support.models.pushed_folders import lazily_traced, only_served
 from tests.unit.bert_keras.finetuning.test_training import CONFIG, RUN, TOKENIZER, case
 
 SHAPE = dataclasses.replace(CONFIG, encoder="bilm", num_hidden_layers=2, type_vocab_size=0)
 SETTINGS = TaskSettings(max_seq_length=24, lstm_units=8)
+LAYOUT = dataclasses.replace(ExampleLayout.bert(24, 4), objective="left_to_right")
+UNIGRAM = np.log(np.full(SHAPE.vocab_size, 1 / SHAPE.vocab_size)).astype("float32")
 SHORT = dataclasses.replace(RUN, num_train_epochs=0.5)
 
 
@@ -38,9 +41,8 @@ def model():
 @pytest.fixture(scope="module")
 def pushed(model, tmp_path_factory):
     folder = str(tmp_path_factory.mktemp("pushed") / "1")
-    layout = dataclasses.replace(ExampleLayout.bert(24, 4), objective="left_to_right")
-    log_p = np.log(np.full(SHAPE.vocab_size, 1 / SHAPE.vocab_size)).astype("float32")
-    export_saved_model(model, TOKENIZER, folder, layout, BIDIRECTIONAL_OBJECTIVE, unigram=log_p)
+    with only_served("encode"):
+        export_saved_model(model, TOKENIZER, folder, LAYOUT, BIDIRECTIONAL_OBJECTIVE, unigram=UNIGRAM)
     return folder
 
 
@@ -51,18 +53,22 @@ def test_a_pushed_bilm_is_read_with_its_characters(model, pushed):
         np.testing.assert_array_equal(ours, theirs)
 
 
-def test_its_features_are_the_mean_of_the_layers_and_the_gate_gets_both_directions(model, pushed):
-    served = tf.saved_model.load(pushed).signatures
-    assert set(served) == {"serving_default", "encode", "encode_pair", "evaluate"}
-    found = served["encode"](text=tf.constant(["the cat sat"]))
+def test_its_features_are_the_mean_of_the_layers(model, pushed):
+    found = tf.saved_model.load(pushed).signatures["encode"](text=tf.constant(["the cat sat"]))
     ids = [TOKENIZER.cls_id, *TOKENIZER.encode(["the cat sat"])[0], TOKENIZER.sep_id]
     inputs = {"input_ids": np.array([ids]), "input_mask": np.ones((1, len(ids)), int)}
     outputs = model(inputs)
     layers = [outputs["embedding_output"], *outputs["encoder_outputs"]]
     np.testing.assert_allclose(found["sequence_output"], np.mean(layers, axis=0), atol=1e-5)
+
+
+def test_the_gate_gets_both_directions(model):
+    with lazily_traced():
+        signatures = ServedBert(model, TOKENIZER, LAYOUT, BIDIRECTIONAL_OBJECTIVE, unigram=UNIGRAM).signatures()
+    assert set(signatures) == {"serving_default", "encode", "encode_pair", "evaluate"}
     names = {f"{way}_lm_{name}" for way in ("forward", "backward") for name in ("nll", "correct", "weight")}
     guessed = {f"{way}_lm_{name}_guessed" for way in ("forward", "backward") for name in ("nll", "correct")}
-    assert set(served["evaluate"].structured_outputs) == names | guessed
+    assert set(signatures["evaluate"].structured_outputs) == names | guessed
 
 
 def asked(rows):

@@ -173,15 +173,25 @@ LANGUAGES = {
 }
 
 
+def words_of(language, lower_case):
+    """The words of a language's text: cased as it is written; uncased without its marks (Mn), and in NFD."""
+    _, words, without_marks = LANGUAGES[language]
+    return unicodedata.normalize("NFD", without_marks).split(" ") if lower_case else words
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["cased", "uncased"])
+def of_languages(request):
+    """(whether uncased, graph, offline) with the words of all LANGUAGES."""
+    vocabulary = [*SPECIAL_TOKENS, *dict.fromkeys(word for of in LANGUAGES for word in words_of(of, request.param))]
+    graph = compiled(GraphTokenizer(vocabulary, request.param))
+    return request.param, graph, BertTokenizer(vocabulary, request.param)
+
+
 @pytest.mark.parametrize("language", LANGUAGES)
-@pytest.mark.parametrize("lower_case", [False, True], ids=["cased", "uncased"])
-def test_other_languages(language, lower_case):
-    """Cased text stays as it is written, Hangul in syllables; uncased loses its marks (Mn), and is in NFD."""
-    text, words, without_marks = LANGUAGES[language]
-    if lower_case:
-        words = unicodedata.normalize("NFD", without_marks).split(" ")
+def test_other_languages(language, of_languages):
+    """Only uncased, Hangul is in letters (jamo) in place of syllables."""
+    lower_case, graph, offline = of_languages
+    text, words = LANGUAGES[language][0], words_of(language, lower_case)
     assert any("\u1100" <= char <= "\u11ff" for word in words for char in word) == (language == "Korean" and lower_case)
-    vocabulary = [*SPECIAL_TOKENS, *words]
-    offline, graph = BertTokenizer(vocabulary, lower_case), compiled(GraphTokenizer(vocabulary, lower_case))
     assert offline.tokenize(text) == words
     assert_same(graph, offline, [text])
