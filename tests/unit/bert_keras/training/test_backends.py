@@ -15,11 +15,11 @@ from tests.support.processes import environment
 # Each optimizer is that of a run: the default one, that of many steps, and that of two devices.
 MANY = {
     "optimizer": "lamb",
-    "num_train_steps": 60,
+    "num_train_steps": 200,
     "learning_rate": 5e-4,
     "num_warmup_steps": 20,
-    "save_checkpoints_steps": 30,
-    "eval_every_steps": 30,
+    "save_checkpoints_steps": 50,
+    "eval_every_steps": 100,
 }
 ON_TWO = {"optimizer": "muon", "gradient_accumulation_steps": 2, "strategy": "mirrored"}
 QUIET = {"model_dropout": False}
@@ -39,7 +39,7 @@ def train_on_jax(examples, trainings, devices=1, code=0):
 def on_jax(examples, tmp_path_factory):
     """Folders of runs on JAX. On two devices: in parts and with dropout; without it.
 
-    On one, with dropout: 60 steps, 12, and 12 with a teacher; 9 and a kill.
+    On one, with dropout: 200 steps, 12, and 12 with a teacher; 9 and a kill.
     """
     out = tmp_path_factory.mktemp("jax")
     runs = {
@@ -59,7 +59,7 @@ def on_jax(examples, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def many(examples, tmp_path_factory):
-    """The folder of the run of 60 steps on TensorFlow."""
+    """The folder of the run of 200 steps on TensorFlow."""
     out = tmp_path_factory.mktemp("many")
     loop(examples, out, **MANY).run()
     return out
@@ -69,7 +69,7 @@ def many(examples, tmp_path_factory):
 def resumed(examples, on_jax, many, tmp_path_factory):
     """The output of JAX for runs that begin in the middle of others, and their folders; the last one diverges."""
     out = tmp_path_factory.mktemp("resumed")
-    resume_from(many, 30, out / "tensorflow")
+    resume_from(many, 150, out / "tensorflow")
     resume_from(on_jax / "quiet", 6, out / "two")
     runs = {
         on_jax / "killed": {},
@@ -80,14 +80,14 @@ def resumed(examples, on_jax, many, tmp_path_factory):
     return train_on_jax(examples, runs, code=1), out
 
 
-def check_the_rest_is_equal(resumed, whole, last=12):
+def check_the_rest_is_equal(resumed, whole, first=6, last=12):
     """Of a run from the middle, but for rounding."""
     expected = losses(whole)
-    assert losses(resumed) == pytest.approx({step: expected[step] for step in expected if step > last / 2}, abs=1e-5)
+    assert losses(resumed) == pytest.approx({step: expected[step] for step in expected if step > first}, abs=1e-5)
     assert largest_difference(resumed, whole, last) < 2e-5
 
 
-def test_losses_are_equal_over_60_steps_with_dropout(on_jax, many):
+def test_losses_are_equal_over_200_steps_with_dropout(on_jax, many):
     """Training losses to 1e-5, held-out ones too, and the gradients' norms to 1e-4 of them."""
     for kind in ("train", "eval"):
         ours, theirs = log(on_jax / "many", kind), log(many, kind)
@@ -116,8 +116,8 @@ def test_another_number_of_devices_goes_on(on_jax, resumed):
 
 
 def test_a_training_goes_on_on_jax(resumed, many):
-    """From step 30 of TensorFlow's; the other way: `test_a_taught_training_goes_on_on_tensorflow`."""
-    check_the_rest_is_equal(resumed[1] / "tensorflow", many, last=60)
+    """From step 150 of TensorFlow's; the other way: `test_a_taught_training_goes_on_on_tensorflow`."""
+    check_the_rest_is_equal(resumed[1] / "tensorflow", many, 150, 200)
 
 
 def test_a_taught_training_goes_on_on_tensorflow(examples, on_jax, tmp_path):
