@@ -1,6 +1,8 @@
 """The gate of fine-tuned models, through TFX's Evaluator and TFMA, on a model with prescribed answers."""
 
+import functools
 import math
+from pathlib import Path
 
 import pytest
 import tensorflow as tf
@@ -55,15 +57,23 @@ class Always(Told):
         return {**told, "answer": tf.fill(tf.shape(told["answer"]), "1")}
 
 
-@pytest.fixture
-def judge(tmp_path):
-    """`judge(task, gate, [(gold, answer[, source])...], baseline)` -> (blessed, folder of the evaluation)."""
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """`model(Told)` is a Model artifact, saved once."""
 
-    def model(kind, name):
-        artifact = saved(kind(), tmp_path / name)
+    @functools.cache
+    def make(kind):
+        artifact = saved(kind(), tmp_path_factory.mktemp("model"))
         for file, content in VOCABULARY.items():
-            (tmp_path / name / "Format-Serving" / file).write_text(content)
+            Path(artifact.uri, "Format-Serving", file).write_text(content)
         return artifact
+
+    return make
+
+
+@pytest.fixture
+def judge(tmp_path, model):
+    """`judge(task, gate, [(gold, answer[, source])...], baseline)` -> (blessed, folder of the evaluation)."""
 
     def judge(task, gate, rows, baseline=None, slices=SLICES):
         context = {"context": "in may"} if task.startswith("squad") else {}
@@ -76,9 +86,9 @@ def judge(tmp_path):
         # The rows of the training split are all wrong: the gate is about `eval`.
         splits = {"train": records((gold, "nonsense") for gold, *_ in rows), "eval": records(rows)}
         examples = examples_of(splits, tmp_path / "examples")
-        before = [model(baseline, "baseline")] if baseline else []
+        before = [model(baseline)] if baseline else []
         config = task_eval_config(task_of(task), gate, slices)
-        return judged(tmp_path, config, examples, model(Told, "candidate"), *before)
+        return judged(tmp_path, config, examples, model(Told), *before)
 
     return judge
 
@@ -175,7 +185,10 @@ def test_slices_are_scored(judge):
 
 
 def test_a_slice_may_have_a_threshold(judge):
-    """Also with a baseline; a slice without rows is reported, since TFMA then refuses the model."""
+    """Also with a baseline; a slice without rows is reported, since TFMA then refuses the model.
+
+    The baseline's accuracy is 3/4, the candidate's 1/2: such a decrease is allowed here.
+    """
     named = ("source=web:0.9", "label=1:0.3", "length=up to 1:0.7", "length=2 to 2:0.5")
     gate = TaskGate(min_score=0.1, max_score_decrease=1.0, min_slice_scores=named, allow_chance=True)
     blessed, evaluation = judge("sst-2", gate, PARTS, Always, LENGTHS)
@@ -186,18 +199,14 @@ def test_a_slice_may_have_a_threshold(judge):
     ]
 
 
-@pytest.mark.parametrize(("decrease", "expected"), [(0.2, False), (0.3, True)])
-def test_with_a_baseline_the_change_is_gated_too(judge, decrease, expected):
+def test_with_a_baseline_the_change_is_gated_too(judge):
     # The last blessed model has three of four right, the candidate two.
     rows = [("1", "1"), ("1", "0"), ("1", "0"), ("0", "0")]
-    gate = TaskGate(min_score=0.1, max_score_decrease=decrease, allow_chance=True)
+    gate = TaskGate(min_score=0.1, max_score_decrease=0.2, allow_chance=True)
     blessed, evaluation = judge("sst-2", gate, rows, Always)
-    assert blessed is expected
-    assert evaluated(evaluation)["accuracy"] == 0.5
-    missed = GateFailure(
-        "accuracy", "change", None, 0.5, "at least", baseline=0.75, allowed_change=-decrease, relative=False
-    )
-    assert gate_failures(evaluation) == ([] if expected else [missed])
+    assert not blessed and evaluated(evaluation)["accuracy"] == 0.5
+    change = {"baseline": 0.75, "allowed_change": -0.2, "relative": False}
+    assert gate_failures(evaluation) == [GateFailure("accuracy", "change", None, 0.5, "at least", **change)]
 
 
 def test_every_task_has_a_metric_named_as_its_first_score():

@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import functools
 import hashlib
 import json
 import os
@@ -102,35 +103,37 @@ def much_small_work():
 
 @pytest.fixture(scope="module")
 def whole(corpus, tmp_path_factory):
-    """(folder, files) of the whole corpus with SETTINGS."""
-    folder = tmp_path_factory.mktemp("whole") / "out"
-    return folder, make_documents(corpus[0], folder, SETTINGS)
+    """`whole(settings)`: (folder, files) of the whole corpus, made once."""
+
+    @functools.cache
+    def make(settings):
+        folder = tmp_path_factory.mktemp("whole") / "out"
+        return folder, make_documents(corpus[0], folder, settings)
+
+    return make
 
 
 def documents_in(output):
     return sorted(document for path in output.rglob("*.tfrecord") for document in read_documents(str(path)))
 
 
-@pytest.mark.parametrize(
-    ("window", "min_count", "keep"), [(2, 3, 2), (1, 2, 1), (1, 2, 0), (2, 2, 4), (3, 5, 1)], ids=str
-)
-def test_passages_are_dropped_by_their_definition(tmp_path, corpus, window, min_count, keep):
-    paths, documents = corpus
+@pytest.mark.parametrize(("window", "min_count", "keep"), [(2, 3, 2), (1, 2, 0), (2, 2, 4), (3, 5, 1)], ids=str)
+def test_passages_are_dropped_by_their_definition(corpus, whole, window, min_count, keep):
     some = PassageSettings("lines", window, min_count, keep, min_characters=20)
     settings = dataclasses.replace(SETTINGS, passages=some)
-    kept, found, dropped = expected(documents, settings)
-    make_documents(paths, tmp_path, settings)
-    assert documents_in(tmp_path) == sorted(map(list, kept))
-    counts = json.loads((tmp_path / COUNTS_FILE).read_text())
+    kept, found, dropped = expected(corpus[1], settings)
+    folder, files = whole(settings)
+    assert documents_in(folder) == sorted(map(list, kept))
+    counts = json.loads(files[COUNTS_FILE])
     assert counts["found"] == found and found["repeated_passages"] > 1
     assert counts["read"].get("dropped_repeated_too_short", 0) == dropped and counts["read"]["dropped_too_short"] == 3
     # Ids are those of the filtered text.
-    ids = np.frombuffer((tmp_path / "documents_read.u64").read_bytes(), "S8")
+    ids = np.frombuffer(files["documents_read.u64"], "S8")
     assert sorted(ids) == sorted(document_id(list(d))[:8].rstrip(b"\0") for d in kept)
 
 
 def test_the_same_bytes_for_any_order_of_reading_and_sizes_of_work(tmp_path, corpus, whole, monkeypatch):
-    (paths, _), (_, files) = corpus, whole
+    (paths, _), (_, files) = corpus, whole(SETTINGS)
     monkeypatch.setattr(readers, "MIN_WORK_BYTES", 700)
     monkeypatch.setattr(passages, "TABLE_PASSAGES", 11)
     monkeypatch.setattr(passage_counts, "PARTITION_BYTES", 300)
@@ -148,7 +151,7 @@ def test_names_and_places_of_files_do_not_matter(tmp_path, corpus, whole):
     for path, other in zip(corpus[0], others, strict=True):
         os.link(path, other)
     make_documents(others, tmp_path / "out", SETTINGS)
-    assert documents_in(tmp_path / "out") == documents_in(whole[0]) != []
+    assert documents_in(tmp_path / "out") == documents_in(whole(SETTINGS)[0]) != []
 
 
 def test_runs_hold_no_more_of_a_passage_than_needed(tmp_path):
