@@ -131,9 +131,10 @@ def losses_and_gradients(config, rematerializes):
 
 
 def rematerialized_layers_have_equal_gradients():
-    for config in (every_model.TINY, every_model.ALBERT, every_model.MODERN, every_model.DEBERTA):
+    """Of shared layers, and of a local and a global one; others: test_rematerialisation.py."""
+    for config in (every_model.ALBERT, every_model.MODERN):
         keras.mixed_precision.set_dtype_policy("float32")
-        config = dataclasses.replace(config, **DROPPING)
+        config = dataclasses.replace(config, num_hidden_layers=2, **DROPPING)
         plain, again = (losses_and_gradients(config, flag) for flag in (False, True))
         for ours, theirs in zip(plain[0], again[0], strict=True):
             np.testing.assert_array_equal(ours, theirs)

@@ -19,7 +19,7 @@ from bert_keras.finetuning.training import fine_tune
 from bert_keras.pretraining import pretrain
 from bert_keras.training.backends import child
 from bert_keras.training.config import TrainingConfig
-from tests.support.processes import environment
+from tests.support.processes import FAST_TO_COMPILE, environment
 from tests.unit.bert_keras.finetuning.test_training import CONFIG, RUN, SETTINGS, TOKENIZER, case
 from tests.unit.bert_keras.test_pretraining import not_exported, pretrain_job
 
@@ -29,6 +29,7 @@ pytestmark = pytest.mark.programs
 @pytest.fixture(autouse=True)
 def on_a_processor(monkeypatch):
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")
+    monkeypatch.setenv("XLA_FLAGS", FAST_TO_COMPILE)
 
 
 @pytest.fixture
