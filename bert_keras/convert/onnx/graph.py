@@ -94,7 +94,9 @@ class _Graph:
         if isinstance(value, str):
             return value
         array = np.asarray(value, None if isinstance(value, np.ndarray) else "float32")
-        key = value.path if isinstance(value, keras.Variable) else (str(array.dtype), array.shape, array.tobytes())
+        key: Any = str(array.dtype), array.shape, array.tobytes()
+        if isinstance(value, keras.Variable):
+            key = value.path.partition("/")[2]  # Keras numbers the models of a process
         if key not in self._known:
             name = key if isinstance(key, str) else f"constant_{len(self.constants)}"
             self._known[key] = name

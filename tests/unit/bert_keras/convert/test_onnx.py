@@ -112,6 +112,11 @@ def test_every_family_and_head(name):
             assert_equal(found, model, each)
 
 
+def test_equal_models_of_one_process_give_the_same_bytes():
+    first, second = (onnx_model(random_model(MODELS["encoder"]), NO_EMBEDDING).SerializeToString() for _ in range(2))
+    assert first == second
+
+
 def test_sentence_embeddings():
     model = random_model(MODELS["encoder"])
     x = features()
