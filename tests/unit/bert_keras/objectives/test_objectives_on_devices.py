@@ -68,7 +68,7 @@ def test_the_gradient_on_jax_is_that_of_tensorflow(numbers, names, objective):
 @pytest.mark.parametrize("backend", ["tensorflow", "jax"])
 @pytest.mark.parametrize("devices", [1, 2])
 def test_the_gradient_in_parts_is_that_of_the_whole_batch(numbers, backend, devices):
-    """Of vectors with negatives from the batch, in four parts (GradCache), to 1e-6 of the largest."""
+    """Of vectors with negatives from the batch, in four parts (GradCache), to 2e-6 of the largest."""
     numbers = numbers(FIRST, backend)
     whole, parts = (
         {name.split(": ")[2]: x for name, x in numbers.items() if name.startswith(f"similarity: {how}:")}
@@ -77,4 +77,4 @@ def test_the_gradient_in_parts_is_that_of_the_whole_batch(numbers, backend, devi
     assert len(whole) > 10 and whole.keys() == parts.keys()
     for name, gradient in whole.items():
         largest = max(1.0, np.abs(gradient).max())
-        np.testing.assert_allclose(parts[name], gradient, atol=1e-6 * largest, err_msg=name)
+        np.testing.assert_allclose(parts[name], gradient, atol=2e-6 * largest, err_msg=name)
