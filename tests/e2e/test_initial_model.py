@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import string
+import types
 from pathlib import Path
 
 import pytest
@@ -26,9 +27,9 @@ from pipeline.runs.lineage import latest_run
 from tests.support.models.model_folders import write
 from tests.support.models.tiny_byte_bpe import tiny_byte_bpe
 from tests.support.models.tiny_sentencepiece import trained
-from tests.support.pipeline.command_line import arguments, bert_tfx, refusal, summary_of
+from tests.support.pipeline.command_line import arguments, bert_tfx, refusal, set_words, summary_of
 
-ROOT = Path(__file__).parents[2]
+DOCS = Path(__file__).parents[2] / "docs"
 pytestmark = pytest.mark.usefixtures("served_here")
 
 
@@ -47,13 +48,8 @@ def run_dir(tmp_path_factory):
 def test_a_pushed_model_is_trained_on_with_new_words(first_run, corpus, run_dir):
     (init,) = (first_run.dir / "serving").iterdir()
     given = words_of(corpus, run_dir, "--init", init, "--set", "vocabulary.extend=7")
-    given += ["--reference-corpus", ROOT / "docs" / "*.md"]
-    given += ["--replay", ROOT / "docs" / "*.md", "--set", "training.replay_share=0.3"]
-    # A tie, which counts half.
-    pair = {"sentence_good": "the value", "sentence_bad": "The value", "UID": "case", "linguistics_term": "ties"}
-    (run_dir.parent / "pairs.jsonl").write_text(json.dumps(pair))
-    given += ["--set", f"gate.minimal_pairs={run_dir.parent}/pairs.jsonl"]
-    code, out, err = bert_tfx(*given, "--set", "gate.max_forgetting=0.5")
+    given += ["--replay", DOCS / "facts.md", "--set", "training.replay_share=0.3"]
+    code, out, err = bert_tfx(*given)
     assert code == 0, err
     summary = summary_of(run_dir)
     initial = summary["initial_model"]
@@ -77,54 +73,73 @@ def test_a_pushed_model_is_trained_on_with_new_words(first_run, corpus, run_dir)
     (pushed,) = (run_dir / "serving").iterdir()
     old, new = read_tokenizer(str(init)).vocabulary, read_tokenizer(str(pushed)).vocabulary
     assert len(new) == len(old) + 7 and new[: len(old)] == old
-    # Both models were scored on text that was not trained on, with the new words.
-    for figures in summary["word_perplexity"].values():
-        assert 1 < figures["model"] < 1.5 * figures["initial_model"] and 1 < figures["tokens_per_word"] < 5
-    tokens = summary["word_perplexity"]["held_out"]["tokens_per_word"]
-    assert summary["word_perplexity"]["held_out"]["model"] == pytest.approx(after**tokens, rel=1e-3)
-    assert summary["minimal_pairs"]["overall"]["accuracy"] == 0.5 and "50.0% of 1 right" in out
+    # Both models were scored with the new words.
+    held_out = summary["word_perplexity"]["held_out"]
+    assert 1 < held_out["model"] < 1.5 * held_out["initial_model"] and 1 < held_out["tokens_per_word"] < 5
+    assert held_out["model"] == pytest.approx(after ** held_out["tokens_per_word"], rel=1e-3)
     page = (run_dir / "report.html").read_text()
-    # The same model, if it must be far better on the reference corpus than the initial one, and tell the pair apart.
-    bounds = ["--set", "gate.max_forgetting=-0.9", "--set", "gate.min_minimal_pairs=0.6"]
-    code, out, err = bert_tfx(*given, *bounds)
-    assert code == 3 and "reference corpus: perplexity per word" in out, err
-    assert "minimal_pairs: 0.5 (threshold: at least 0.6)" in out
-    refused = summary_of(run_dir)
-    assert [failure["kind"] for failure in refused["gate_failures"]] == ["forgetting", "value"]
-    assert refused["stage_states"]["Trainer"] == "CACHED" and refused["pushed_version"] is None
     assert initial["sha256"] in page and "kept: encoder, pooler, masked-LM head, next-sentence head" in page
 
 
-def test_nights_read_only_what_is_new_and_was_not_learned(corpus, run_dir, tmp_path):
-    """The run directory of the test above. A refused night changes nothing for the next; then there is no new text."""
+@pytest.fixture(scope="module")
+def night(corpus, run_dir):
+    """The words of a night in the run directory of the test above, and the summary of the run that it follows.
+
+    Its text is what came so far, and what follows it in the file that it was cut from.
+    """
     first = summary_of(run_dir)
-    (before,) = (run_dir / "serving").iterdir()
-    # The text so far, and what follows it in the file that it was cut from.
     more = corpus.with_name("docstrings.txt").read_text()[corpus.stat().st_size :][:100_000]
-    (tmp_path / "more.txt").write_text(more)
-    new = ["--corpus", tmp_path / "more.txt", "--init", "latest", "--set", f"model.vocab_size={first['vocab_size']}"]
-    given = words_of(corpus, run_dir, *new)
-    code, _, err = bert_tfx(*given, "--set", "gate.max_mlm_perplexity=1.5")
+    (run_dir.parent / "more.txt").write_text(more)
+    # A tie, which counts half.
+    pair = {"sentence_good": "the value", "sentence_bad": "The value", "UID": "case", "linguistics_term": "ties"}
+    (run_dir.parent / "pairs.jsonl").write_text(json.dumps(pair))
+    new = ["--corpus", run_dir.parent / "more.txt", "--init", "latest", "--reference-corpus", DOCS / "training.md"]
+    settings = {"model.vocab_size": first["vocab_size"], "gate.minimal_pairs": run_dir.parent / "pairs.jsonl"}
+    # A bound on what is forgotten makes another initial model, and so another training.
+    return words_of(corpus, run_dir, *new, *set_words(settings | {"gate.max_forgetting": 0.5})), first
+
+
+@pytest.fixture(scope="module")
+def refused_night(night, run_dir):
+    """A night that must be far better on the reference corpus than the initial model, and tell the pair apart."""
+    bounds = set_words({"gate.max_forgetting": -0.9, "gate.min_minimal_pairs": 0.6})
+    code, out, err = bert_tfx(*night[0], *bounds)
     assert code == 3, err
-    refused = latest_run(str(run_dir))
+    return types.SimpleNamespace(out=out, run=latest_run(str(run_dir)), summary=summary_of(run_dir))
+
+
+def test_a_night_that_forgets_and_misses_its_pairs_is_refused(refused_night):
+    kinds = [failure["kind"] for failure in refused_night.summary["gate_failures"]]
+    assert kinds == ["forgetting", "value"] and refused_night.summary["pushed_version"] is None
+    assert "reference corpus: perplexity per word" in refused_night.out
+    assert "minimal_pairs: 0.5 (threshold: at least 0.6)" in refused_night.out
+
+
+def test_nights_read_only_what_is_new_and_was_not_learned(night, refused_night, run_dir):
+    """The refused night changes nothing for the next; then there is no new text."""
+    (given, first), refused = night, refused_night.run
+    (before,) = (run_dir / "serving").iterdir()
     (read,) = refused.stages["CorpusGen"].inputs["earlier"]
     counts = [json.loads(Path(uri, "corpus.json").read_text()) for uri in (read.uri, corpus_of(refused))]
     assert counts[1]["read"]["read_before"] >= first["corpus_documents"] == sum_of(counts[0])
-    learned = documents_read(refused)
-    code, _, err = bert_tfx(*given)
+    code, out, err = bert_tfx(*given)
     assert code == 0, err
     summary, run = summary_of(run_dir), latest_run(str(run_dir))
     assert summary["initial_model"]["source"] == str(before) and summary["pushed_version"]
     assert summary["corpus_read_before"] == counts[1]["read"]["read_before"]
     # The refused night's documents again, from the cache, with its training.
-    assert documents_read(run) == learned and summary["stage_states"]["Trainer"] == "CACHED"
+    assert documents_read(run) == documents_read(refused) and summary["stage_states"]["Trainer"] == "CACHED"
     assert 0 < summary["corpus_documents"] == sum_of(counts[1]) < first["corpus_documents"]
     # The baseline is the last blessed model, not the initial one made of it: the same weights, scored apart.
     (baseline,) = run.stages["Evaluator"].inputs["baseline_model"]
     assert baseline.id != run.initial_model.id
-    held_out = summary["word_perplexity"]["held_out"]
+    # Both models were scored on text that was not trained on.
+    for figures in summary["word_perplexity"].values():
+        assert 1 < figures["model"] < 1.5 * figures["initial_model"] and 1 < figures["tokens_per_word"] < 5
+    assert summary["word_perplexity"].keys() == {"held_out", "reference"}
+    assert summary["minimal_pairs"]["overall"]["accuracy"] == 0.5 and "50.0% of 1 right" in out
     page = (run_dir / "report.html").read_text()
-    assert f"from {held_out['initial_model']:,.2f}" in page
+    assert f"from {summary['word_perplexity']['held_out']['initial_model']:,.2f}" in page
     code, out, err = bert_tfx(*given)
     assert code == 0 and f"no new text: version {summary['pushed_version']} has read all" in out, err
     assert len(list((run_dir / "serving").iterdir())) == 2
