@@ -185,7 +185,7 @@ def test_the_same_command_again_is_served_from_the_cache(fine_tune, init):
 
 
 def test_a_student_of_one_layer_is_judged_beside_its_teacher_and_the_model_that_is_served(fine_tune, tmp_path):
-    """It learns nothing, so it is refused for both reasons. Limits that pass: test_results.py, test_task_gate.py."""
+    """It learns nothing, so it is refused for both reasons; then both limits allow it."""
     run = fine_tune("sst-2", "bert")
     teacher, student = run.dir / "serving" / run.summary["pushed_version"], tmp_path / "student"
     code, _, err = bert_tfx("convert", teacher, student, "--from", "bert-tfx", "--to", "hf", "--layers", "1")
@@ -211,6 +211,11 @@ def test_a_student_of_one_layer_is_judged_beside_its_teacher_and_the_model_that_
     assert "Beside its teacher" in page and "Labelled by the teacher" in page
     costs = summary["teacher"]["costs"]
     assert 0 < costs["model"]["megabytes"] < costs["teacher"]["megabytes"]
+
+    allowed = ("--set", "gate.min_share_of_teacher=0.2", "--set", "gate.max_score_decrease=0.9")
+    code, out, err = bert_tfx(*words, *allowed)
+    assert code == 0, out + err
+    assert latest_run(str(run.dir)).stages["Trainer"].state == "CACHED"
 
 
 @pytest.mark.slow  # test_finetune.py: test_the_exported_model_starts_another_run
