@@ -105,6 +105,7 @@ def _closure(modules: tuple[str, ...], root: Path = ROOT, without: tuple[str, ..
     return closure
 
 
+@functools.cache
 def _source(name: str, root: Path) -> Path | None:
     """File of a project module; None for any other name."""
     if name.partition(".")[0] not in PACKAGES:
