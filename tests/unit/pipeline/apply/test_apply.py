@@ -212,7 +212,7 @@ class Chooser(tf.Module):
 def graph(tmp_path_factory):
     """A folder of `convert --to onnx`."""
     folder = tmp_path_factory.mktemp("graph")
-    network = BertForPreTraining(BertConfig(len(WORDPIECE.vocabulary), 32, 2, 2, 64, max_position_embeddings=128))
+    network = BertForPreTraining(BertConfig(len(WORDPIECE.vocabulary), 8, 1, 2, 16, max_position_embeddings=128))
     network.build()
     write_onnx(ModelFolder.in_memory(network, WORDPIECE, embedding=EmbeddingSettings("mean")), str(folder), "none")
     return folder
