@@ -130,7 +130,7 @@ def test_the_ablations_learn_too(name, settings, config, tmp_path):
     task, rows = case(name, 16)
     settings = dataclasses.replace(SETTINGS, **settings)
     start = init_checkpoint(dataclasses.replace(CONFIG, **config), TOKENIZER)
-    run = dataclasses.replace(RUN, num_train_epochs=60)
+    run = dataclasses.replace(RUN, num_train_epochs=120)
     model = fine_tune(task, settings, run, start, rows, rows, str(tmp_path))
     assert TrainedTask(model, task, settings, TOKENIZER).answers(rows, 8) == [row.gold for row in rows]
 
