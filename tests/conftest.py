@@ -13,6 +13,8 @@ import hypothesis
 import numpy as np
 import pytest
 
+from tests.support import quick_libraries
+
 # A time limit of an example fails on a machine that is busy, and says nothing of the code.
 hypothesis.settings.register_profile("bert-tfx", deadline=None)
 hypothesis.settings.load_profile("bert-tfx")
@@ -115,27 +117,10 @@ def pytest_collection_modifyitems(config, items):
 
 
 def pytest_collection_finish():
-    """What was imported stays: without it, a garbage collection takes a tenth of the time."""
-    if userstate := sys.modules.get("apache_beam.transforms.userstate"):
-        userstate.get_dofn_specs = _once_for_each_class(userstate.get_dofn_specs)
+    quick_libraries.patch()
+    # What was imported stays: without it, a garbage collection takes a tenth of the time.
     gc.collect()
     gc.freeze()
-
-
-def _once_for_each_class(get_dofn_specs):
-    """Beam inspects every method of a DoFn some eight times, a sixth of the time of a small pipeline.
-
-    What it finds depends on the class, and on the method that a `Map` or `FlatMap` wraps.
-    """
-    found = {}
-
-    def specs(dofn):
-        key = type(dofn), getattr(vars(dofn).get("process"), "__func__", None)
-        if key not in found:
-            found[key] = get_dofn_specs(dofn)
-        return found[key]
-
-    return specs
 
 
 @pytest.fixture(scope="session")

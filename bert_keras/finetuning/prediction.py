@@ -17,7 +17,7 @@ def compiled(model: keras.Model, features: TaskFeatures) -> Callable[[dict[str, 
     """The model without dropout, as one graph for batches of all shapes, which its first call makes."""
     ranks = {name: features.arrays[name].ndim for name in _INPUTS}
     signature = {name: tf.TensorSpec([None] * rank, tf.int32) for name, rank in ranks.items()}
-    return tf.function(lambda batch: model(batch, training=False), input_signature=[signature])
+    return tf.function(lambda batch: model(batch, training=False), input_signature=[signature], autograph=False)
 
 
 def predict(model: keras.Model, features: TaskFeatures, batch_size: int, call: Callable[..., Any] | None = None) -> Any:

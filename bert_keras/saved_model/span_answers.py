@@ -68,7 +68,10 @@ class SpanAnswers(tf.Module):
         self._tokenizer, self._settings, self._task = tokenizer, settings, task
         self._tokenize = graph_tokenizer_of(tokenizer)
 
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name=name) for name in ("question", "context")])
+    @tf.function(
+        input_signature=[tf.TensorSpec([None], tf.string, name=name) for name in ("question", "context")],
+        autograph=False,
+    )
     def __call__(self, question: tf.Tensor, context: tf.Tensor) -> dict[str, tf.Tensor]:
         tf.debugging.assert_equal(tf.size(question), tf.size(context), "as many contexts are needed as questions")
         questions, contexts = self._tokenize(question), self._tokenize.with_offsets(context)

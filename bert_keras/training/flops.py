@@ -4,6 +4,7 @@ A multiplication and an addition are two FLOPs. Only the model's matrix products
 padding; the backward pass is twice the forward pass.
 """
 
+import functools
 import time
 
 import keras
@@ -77,7 +78,8 @@ def matmul_flops_per_second(dtype: str) -> float:
     else:
         import tensorflow as tf
 
-        compiled, accelerated = tf.function, bool(tf.config.list_logical_devices("GPU"))
+        compiled = functools.partial(tf.function, autograph=False)
+        accelerated = bool(tf.config.list_logical_devices("GPU"))
     size = 8192 if accelerated else 1024
     matrix = keras.ops.ones((size, size), dtype)
     product = compiled(lambda x: keras.ops.sum(keras.ops.matmul(x, x)))

@@ -1,8 +1,7 @@
 """A compiled pipeline file for several tests, without TFX."""
 
 import contextlib
-import functools
-import inspect
+import sys
 from unittest import mock
 
 import yaml
@@ -48,8 +47,8 @@ STEPS = [
 
 @contextlib.contextmanager
 def without_source_lines():
-    """Within it, kfp learns its caller's name without the source of each frame: 5 s of a compilation under pytest."""
-    with mock.patch("inspect.stack", functools.partial(inspect.stack, 0)):
+    """Within it, kfp learns its caller's name, `stack()[1][3]`, without the files of all frames, which take seconds."""
+    with mock.patch("inspect.stack", lambda: [None, (None, None, None, sys._getframe(2).f_code.co_name)]):
         yield
 
 

@@ -22,6 +22,7 @@ from bert_keras.training.config import TrainingConfig
 from bert_keras.training.phases import Phase
 
 _SUM = tf.distribute.ReduceOp.SUM
+_as_it_stands = tf.autograph.experimental.do_not_convert
 
 
 class TensorFlowSteps:
@@ -45,18 +46,20 @@ class TensorFlowSteps:
         self._returned = (*objective.sums, *COUNTS)
         self._random_states = RandomStates(model)
         self._gathers = bool(objective.whole_batch) and strategy.num_replicas_in_sync > 1
-        compiled = functools.partial(tf.function, jit_compile=config.jit_compile)
+        # AutoGraph translates `_steps` and what has loops of its own; to translate a model and its loss takes seconds.
+        compiled = functools.partial(tf.function, jit_compile=config.jit_compile, autograph=False)
         self._gradients = compiled(self._micro_batch)
         self._outputs, self._gradients_by_outputs = compiled(self._part_outputs), compiled(self._part_gradients)
         if self._gathers:
             # It communicates, which neither a nested function nor XLA can.
-            self._gradients = self._micro_batch
-        self._update = self._clip_and_update
+            self._gradients = _as_it_stands(self._micro_batch)
+        self._totals, self._update = _as_it_stands(objective.totals), _as_it_stands(self._clip_and_update)
         if config.jit_compile and strategy.num_replicas_in_sync == 1:
             # One pass over a variable and its means instead of one per operation: 20 ms of CPU instead of 53 for the
             # mini size. With several replicas the update communicates, which XLA cannot compile.
-            self._update = tf.function(self._clip_and_update, jit_compile=True)
-        self._compiled, self._compiled_evaluation = tf.function(self._steps), tf.function(self._evaluated)
+            self._update = compiled(self._clip_and_update)
+        self._compiled = tf.function(self._steps)
+        self._compiled_evaluation = tf.function(self._evaluated, autograph=False)
         # On the host: `request_stop` writes it while a device runs the loop.
         with tf.device("CPU:0"):
             self._stop = tf.Variable(0.0, trainable=False)
@@ -140,7 +143,7 @@ class TensorFlowSteps:
         """One step on a replica's rows of the global batch: `self._returned` and `stop`; `step` int64 seeds dropout."""
         replica, clip = tf.distribute.get_replica_context(), self._config.clip
         replicas, replica_id = replica.num_replicas_in_sync, replica.replica_id_in_sync_group
-        totals = list(self._objective.totals(batch))
+        totals = list(self._totals(batch))
         if clip == "global":
             totals = replica.all_reduce(_SUM, totals)
         sums, gradients = self._accumulated(batch, totals, step * replicas + tf.cast(replica_id, tf.int64))
