@@ -118,9 +118,10 @@ def pytest_collection_modifyitems(config, items):
 
 def pytest_collection_finish():
     quick_libraries.patch()
-    # What was imported stays: without it, a garbage collection takes a tenth of the time.
+    # What was imported stays, and graphs are many objects: garbage collection takes a tenth of the time otherwise.
     gc.collect()
     gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
 
 
 @pytest.fixture(scope="session")
