@@ -1,4 +1,4 @@
-"""Work that libraries do for each small graph or pipeline and that no test looks at: a fifth of the tests' time."""
+"""Work that libraries do for each small graph or pipeline and that no test looks at: a tenth of the tests' CPU time."""
 
 import argparse
 import sys
@@ -7,17 +7,17 @@ import sys
 def patch():
     """Patch the libraries that are imported."""
     if tf_stack := sys.modules.get("tensorflow.python.util.tf_stack"):
-        # The stack of Python, fifty frames of pytest's, is kept of each operation of a graph.
+        # TensorFlow keeps the stack of Python, fifty frames of pytest's, of each operation of a graph.
         stack = tf_stack.extract_stack()
         tf_stack.extract_stack = lambda stacklevel=1: stack
     if userstate := sys.modules.get("apache_beam.transforms.userstate"):
         userstate.get_dofn_specs = _once_for_each_class(userstate.get_dofn_specs)
     if options := sys.modules.get("apache_beam.options.pipeline_options"):
-        # It is made of the size of the terminal for each of Beam's options, and checks their help.
+        # argparse makes a formatter for each of Beam's options, which asks for the size of the terminal.
         formatter = argparse.HelpFormatter("beam")
         options._BeamArgumentParser._get_formatter = lambda self: formatter
     if statecache := sys.modules.get("apache_beam.runners.worker.statecache"):
-        # The size of a side input is that of what it refers to, without the globals of all modules.
+        # Beam walks the globals of all modules to measure a side input for its cache.
         statecache.get_deep_size = lambda *values: 64
 
 
