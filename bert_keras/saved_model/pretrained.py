@@ -55,7 +55,15 @@ from bert_keras.saved_model.settings import (
     embedding_fields,
     family_of_bert,
 )
-from bert_keras.saved_model.text_inputs import TextInputs, embed, encode, mask_tokenizer_of, refuse, text_specs
+from bert_keras.saved_model.text_inputs import (
+    TextInputs,
+    embed,
+    encode,
+    mask_tokenizer_of,
+    refuse,
+    shared_backbone,
+    text_specs,
+)
 from bert_keras.tokenizers.protocol import Tokenizer
 
 TOP_K = 5
@@ -99,7 +107,8 @@ class ServedBert(tf.Module):
         self._model = lambda: model
         is_electra = isinstance(model, ElectraForPreTraining)
         encoder, filler = (model.discriminator, model.generator) if is_electra else (model, model)
-        self._backbone, self._filler = lambda: encoder.backbone, lambda: filler
+        self._filler, self._encoded = lambda: filler, shared_backbone(encoder.backbone)
+        self._filled = shared_backbone(filler.backbone) if is_electra else self._encoded
         self._objective, self._random_states = objective, RandomStates(model)
         self._tokenizer, self._layout, self._max_seq_length = tokenizer, layout, layout.max_seq_length
         self._inputs = TextInputs(tokenizer, layout.max_seq_length, "head")
@@ -113,15 +122,12 @@ class ServedBert(tf.Module):
         InvalidArgumentError that names it.
         """
         ids = self._tokenize_with_mask(text)
-        is_mask = tf.ragged.map_flat_values(tf.equal, ids, self._tokenizer.mask_id)
-        mask = self._tokenizer.vocabulary[self._tokenizer.mask_id]
-        counts = tf.reduce_sum(tf.cast(is_mask, tf.int32), axis=1)
+        mask_id = self._tokenizer.mask_id
+        mask = self._tokenizer.vocabulary[mask_id]
+        counts = tf.math.unsorted_segment_sum(tf.cast(ids.values == mask_id, tf.int32), ids.value_rowids(), ids.nrows())
         inputs = self._inputs.pack(ids)
-        where = tf.where(tf.equal(inputs["input_ids"], self._tokenizer.mask_id))  # [masks, 2]: row, position
-        positions = tf.RaggedTensor.from_value_rowids(
-            tf.cast(where[:, 1], tf.int32), where[:, 0], nrows=tf.shape(text, tf.int64)[0]
-        )
-        visible = tf.cast(positions.row_lengths(), tf.int32)
+        is_mask = tf.cast(inputs["input_ids"] == mask_id, tf.int32)
+        visible = tf.reduce_sum(is_mask, axis=1)
         with tf.control_dependencies(
             [
                 refuse(tf.equal(counts, 0), f"text {{}} has no {mask}: write {mask} where a token is to be filled in"),
@@ -133,30 +139,31 @@ class ServedBert(tf.Module):
             ]
         ):
             inputs = {name: tf.identity(value) for name, value in inputs.items()}
-        backbone = self._filler().backbone
-        outputs, table = backbone(inputs, training=False), backbone.embeddings.word_embeddings.embeddings
-        logits = self._filler().mlm_head(outputs["sequence_output"], positions.to_tensor(0), table)  # [B, M, V]
+        used = tf.sequence_mask(visible)  # [B, M]
+        positions = tf.argsort(is_mask, direction="DESCENDING", stable=True)[:, : tf.shape(used)[1]]
+        table, states = self._filler().backbone.embeddings.word_embeddings.embeddings, self._filled(inputs)
+        logits = self._filler().mlm_head(states["sequence_output"], tf.where(used, positions, 0), table)  # [B, M, V]
         logits = tf.cast(logits, tf.float32)
         scores, ids = tf.math.top_k(tf.nn.softmax(logits), k=min(TOP_K, len(self._tokenizer.vocabulary)))
-        used = tf.sequence_mask(visible)[:, :, None]  # [B, M, 1]
-        return {"tokens": tf.where(used, self._inputs.token_texts(ids), ""), "scores": tf.where(used, scores, 0.0)}
+        tokens, used = self._inputs.token_texts(ids), used[:, :, None]
+        return {"tokens": tf.where(used, tokens, ""), "scores": tf.where(used, scores, 0.0)}
 
     def encode(self, text):
         """Encoder outputs of single texts, padded to the longest of the batch with the token "[PAD]"."""
-        return encode(self._backbone(), self._inputs, "pooler" not in self._untrained, text)
+        return encode(self._encoded, self._inputs, "pooler" not in self._untrained, text)
 
     def encode_pair(self, text, text_pair):
         """Encoder outputs of text pairs."""
-        return encode(self._backbone(), self._inputs, "pooler" not in self._untrained, text, text_pair)
+        return encode(self._encoded, self._inputs, "pooler" not in self._untrained, text, text_pair)
 
     def embed(self, text):
         """One vector for each text, and the number of its tokens."""
-        return embed(self._backbone(), self._inputs, self._embedding, text)
+        return embed(self._encoded, self._inputs, self._embedding, text)
 
     def next_sentence(self, text, text_pair):
         """The probability that `text_pair` follows `text`, not a random text, or not the reverse (mlm_sop)."""
         inputs = self._inputs(text, text_pair)
-        logits = self._model().nsp_head(self._backbone()(inputs, training=False)["pooled_output"])
+        logits = self._model().nsp_head(self._encoded(inputs)["pooled_output"])
         return {"is_next": tf.nn.softmax(tf.cast(logits, tf.float32))[:, 0]}
 
     def evaluate(self, examples):

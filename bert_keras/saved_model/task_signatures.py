@@ -60,7 +60,7 @@ from bert_keras.saved_model.task_answers import (
     tag_answers,
     vector_answers,
 )
-from bert_keras.saved_model.text_inputs import TextInputs, embed, encode, refuse, text_specs
+from bert_keras.saved_model.text_inputs import TextInputs, embed, encode, refuse, shared_backbone, text_specs
 from bert_keras.tasks.settings import TASK_SETTINGS_FILE, TASK_SPEC_FILE, TaskSettings, TaskSpec
 from bert_keras.tasks.table import Task
 from bert_keras.tokenizers.protocol import Tokenizer
@@ -105,12 +105,14 @@ class ServedTask(tf.Module):
         self.variables_used = [weight.value for weight in model.weights]
         self._inputs = TextInputs(tokenizer, settings.max_seq_length, settings.truncation)
         self._model, self._task = lambda: model, task
+        if not isinstance(model, Ensemble):
+            self._encoded = shared_backbone(model.backbone)
         # Has tables, which must be tracked.
         self._spans = SpanAnswers(model, tokenizer, settings, task) if task.kind == "span" else None
         self._answers = self._answers_of(task)
 
     def _embed(self, text):
-        return embed(self._model().backbone, self._inputs, self.embedding, text)
+        return embed(self._encoded, self._inputs, self.embedding, text)
 
     def _answers_of(self, task: Task) -> ServedAnswers:
         def outputs(packed):
@@ -145,7 +147,7 @@ class ServedTask(tf.Module):
             pooled = self._task.reads_pooler and not model.features
             for name, texts in {"encode": ("text",), "encode_pair": ("text", "text_pair")}.items():
                 signatures[name] = traced(
-                    lambda *texts: encode(model.backbone, self._inputs, pooled, *texts),
+                    lambda *texts: encode(self._encoded, self._inputs, pooled, *texts),
                     text_specs(*texts),
                 )
             if self.embedding.pooling != "none":

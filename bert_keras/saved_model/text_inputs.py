@@ -7,9 +7,11 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
+import keras
 import tensorflow as tf
 
 from bert_keras.models import task_models
+from bert_keras.saved_model.saved_model_files import traced
 from bert_keras.saved_model.settings import EmbeddingSettings
 from bert_keras.tasks.sequences import head_room, truncate_pair
 from bert_keras.tokenizers.byte_bpe import ByteBpeTokenizer
@@ -19,6 +21,9 @@ from bert_keras.tokenizers.sentencepiece import SentencePieceTokenizer
 from bert_keras.tokenizers.sentencepiece_graph import GraphSentencePiece
 from bert_keras.tokenizers.wordpiece import BertTokenizer
 from bert_keras.tokenizers.wordpiece_graph import GraphTokenizer
+
+# The packed inputs of B texts -> `sequence_output` [B, T', H], `pooled_output` [B, H].
+Backbone = Callable[[dict[str, tf.Tensor]], dict[str, tf.Tensor]]
 
 
 def graph_tokenizer_of(tokenizer: Tokenizer) -> GraphTokenizer | GraphByteBpe | GraphSentencePiece:
@@ -58,36 +63,40 @@ class TextInputs(tf.Module):
         super().__init__()
         self._tokenizer, self._max_seq_length, self._truncation = tokenizer, max_seq_length, truncation
         self.tokenize = graph_tokenizer_of(tokenizer)
+        tokenized = traced(self.tokenize, text_specs("texts"))  # one function for all signatures
+        self._tokenized = lambda texts: tokenized(texts)
 
     def __call__(self, text: tf.Tensor, text_pair: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
         """The inputs of texts or pairs string [B], int32 [B, T']."""
-        return self.pack(self.tokenize(text), None if text_pair is None else self.tokenize(text_pair))
+        return self.pack(self._tokenized(text), None if text_pair is None else self._tokenized(text_pair))
 
     def pack(self, first: tf.RaggedTensor, second: tf.RaggedTensor | None = None) -> dict[str, tf.Tensor]:
         """[CLS] first [SEP] (second [SEP]), truncated to T, padded to the longest: the model's inputs, int32 [B, T'].
 
         Equal to `bert_keras.tasks.sequences`, for RoBERTa's format too.
         """
-        rows = first.nrows(out_type=tf.int32)
-        cls_id = tf.fill([rows, 1], self._tokenizer.cls_id)
-        sep_id = tf.fill([rows, 1], self._tokenizer.sep_id)
-        between = [sep_id] * self._tokenizer.pair_separators
+        room, between = self._max_seq_length - 2, self._tokenizer.pair_separators
+        lengths = first.row_lengths()[:, None]
+        head, cut = room, tf.maximum(lengths - room, 0)
         if second is None:
-            segments = [[cls_id, tf.ragged.boolean_mask(first, self.places(first) > 0), sep_id]]
+            head, kept = head_room(room, self._truncation), lengths - cut
+            end = kept + 1  # the last [SEP]
+            begin = end + 1  # of the second text
         else:
-            length_a, length_b = (tf.cast(texts.row_lengths(), tf.int32) for texts in (first, second))
-            kept_a, kept_b = truncate_pair(length_a, length_b, self._max_seq_length - 2 - len(between))
-            segments = [[cls_id, _keep_first(first, kept_a), *between], [_keep_first(second, kept_b), sep_id]]
-        ragged = [tf.concat(parts, axis=1) for parts in segments]
-        ids = tf.concat(ragged, axis=1)
-        number_of = tf.ones_like if self._tokenizer.has_segments else tf.zeros_like
-        segment_ids = tf.concat([number_of(part) * index for index, part in enumerate(ragged)], axis=1)
+            kept, kept_b = truncate_pair(lengths, second.row_lengths()[:, None], room - between)
+            begin = kept + 1 + between
+            end = begin + kept_b
         # At least one position, which the pooler needs even without rows.
-        shape = tf.stack([-1, tf.maximum(1, tf.cast(ids.bounding_shape(axis=1), tf.int32))])
+        at = tf.range(tf.maximum(tf.reduce_max(end) + 1, 1))
+        # Dense rows: TensorFlow joins ragged ones by ten times as many operations, which every signature would load.
+        ids = tf.where(at <= end, self._tokenizer.sep_id, self._tokenizer.pad_id)
+        ids = _put(ids, (at > 0) & (at <= kept), first, tf.where(at <= head, at - 1, at - 1 + cut))
+        if second is not None:
+            ids = _put(ids, (at >= begin) & (at < end), second, at - begin)
         return {
-            "input_ids": ids.to_tensor(self._tokenizer.pad_id, shape=shape),
-            "input_mask": tf.ones_like(ids).to_tensor(0, shape=shape),
-            "segment_ids": segment_ids.to_tensor(0, shape=shape),
+            "input_ids": tf.where(at == 0, self._tokenizer.cls_id, ids),
+            "input_mask": tf.cast(at <= end, tf.int32),
+            "segment_ids": tf.cast((at >= begin) & (at <= end) & self._tokenizer.has_segments, tf.int32),
         }
 
     def places(self, ids: tf.RaggedTensor) -> tf.RaggedTensor:
@@ -114,15 +123,27 @@ class TextInputs(tf.Module):
         return tf.gather(tf.constant(self._tokenizer.token_texts), ids)
 
 
+def shared_backbone(backbone: keras.Model) -> Backbone:
+    """A backbone as one function, which the signatures that call it share in the SavedModel."""
+    spec = dict.fromkeys(("input_ids", "input_mask", "segment_ids"), tf.TensorSpec([None, None], tf.int32))
+
+    def outputs(packed):
+        found = backbone(packed, training=False)
+        return {name: found[name] for name in ("sequence_output", "pooled_output") if name in found}
+
+    function = traced(outputs, [spec])
+    return lambda packed: function(packed)
+
+
 def encode(
-    backbone, inputs: TextInputs, pooled: bool, text: tf.Tensor, text_pair: tf.Tensor | None = None
+    backbone: Backbone, inputs: TextInputs, pooled: bool, text: tf.Tensor, text_pair: tf.Tensor | None = None
 ) -> dict[str, tf.Tensor]:
     """The signatures `encode` and `encode_pair`: encoder outputs of texts or pairs string [B].
 
     Returns: `pooled_output` [B, H] if `pooled`, `sequence_output` [B, T', H], `tokens` [B, T'], "[PAD]" for padding.
     """
     packed = inputs(text, text_pair)
-    outputs = backbone(packed, training=False)
+    outputs = backbone(packed)
     return {
         **({"pooled_output": tf.cast(outputs["pooled_output"], tf.float32)} if pooled else {}),
         "sequence_output": tf.cast(outputs["sequence_output"], tf.float32),
@@ -130,13 +151,13 @@ def encode(
     }
 
 
-def embed(backbone, inputs: TextInputs, settings: EmbeddingSettings, text: tf.Tensor) -> dict[str, tf.Tensor]:
+def embed(backbone: Backbone, inputs: TextInputs, settings: EmbeddingSettings, text: tf.Tensor) -> dict[str, tf.Tensor]:
     """The signature `embed`: one vector for each text string [B] (Reimers and Gurevych 2019, section 3).
 
     Returns: `embedding` float [B, H], and `num_tokens` int32 [B], the tokens that were read.
     """
     packed = inputs.limited(settings.max_seq_length)(text)
-    states = tf.cast(backbone(packed, training=False)["sequence_output"], tf.float32)
+    states = tf.cast(backbone(packed)["sequence_output"], tf.float32)
     mask = tf.cast(packed["input_mask"], tf.float32)
     vectors = task_models.pooled(states, mask, settings.pooling)
     if settings.normalize:
@@ -155,9 +176,8 @@ def refuse(bad: tf.Tensor, message: str) -> tf.Operation:
     return tf.debugging.Assert(tf.logical_not(tf.reduce_any(bad)), [tf.strings.format(message, first)])
 
 
-def _keep_first(ragged: tf.RaggedTensor, lengths: tf.Tensor) -> tf.RaggedTensor:
-    """The first `lengths[i]` values of row i."""
-    starts = ragged.row_starts()
-    position = tf.range(tf.size(ragged.flat_values, tf.int64)) - tf.gather(starts, ragged.value_rowids())
-    kept = position < tf.gather(tf.cast(lengths, tf.int64), ragged.value_rowids())
-    return tf.RaggedTensor.from_row_lengths(tf.boolean_mask(ragged.flat_values, kept), lengths)
+def _put(ids: tf.Tensor, places: tf.Tensor, texts: tf.RaggedTensor, tokens: tf.Tensor) -> tf.Tensor:
+    """`ids` [B, T'], but at `places` bool [B, T'] the tokens of `texts` [B, (tokens)] with the numbers `tokens`."""
+    # One more element, so that look-ups work even if all texts are empty.
+    values = tf.concat([texts.values, [0]], axis=0)
+    return tf.where(places, tf.gather(values, tf.where(places, texts.row_starts()[:, None] + tokens, 0)), ids)
