@@ -79,7 +79,8 @@ def architecture_of(model: "Model", family: str | None = None) -> Architecture:
     if name != "electra" or backbone.config.relative_attention == "disentangled":
         name = family_of(backbone.config) or name
     # The families of masked-LM training alone share a class.
-    kin = (name, *(key for key, row in FAMILIES.items() if row.masked_lm_only and name in ("roberta", "modernbert")))
+    kin = [name, *(key for key, row in FAMILIES.items() if row.models_of == name)]
+    kin += [key for key, row in FAMILIES.items() if row.masked_lm_only and name in ("roberta", "modernbert")]
     if family is not None and family not in kin:
         titles = [FAMILIES[key].title for key in (name, family)]
         raise InputError(f"{model.name} is a {titles[0]}; it cannot be written as a {titles[1]}")

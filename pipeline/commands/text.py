@@ -23,6 +23,7 @@ def examples(
     ] = None,
     vocab_size: Annotated[int | None, typer.Option(help="Maximum size of a learned vocabulary (30522).")] = None,
     settings: Settings = None,
+    show: Annotated[int, typer.Option(min=0, help="Print this many examples of each split, with the answers.")] = 0,
 ) -> None:
     """Make pre-training examples from text, without TFX and TensorFlow.
 
@@ -33,6 +34,7 @@ def examples(
     from bert_keras.models.config import BertConfig
     from pipeline.examples.beam_jobs import restart_if_a_worker_dies
     from pipeline.examples.generate import ExampleJob, generate
+    from pipeline.examples.show import examples_as_text
     from pipeline.recipes.settings import with_settings
 
     job = with_settings(ExampleJob(), settings or [])
@@ -45,6 +47,8 @@ def examples(
             vocab_size=vocab_size or BertConfig.vocab_size,
             beam_args=context.obj or [],
         )
+    for line in examples_as_text(output, show) if show else ():
+        typer.echo(line)
     typer.echo(json.dumps(figures))
 
 

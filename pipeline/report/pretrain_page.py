@@ -44,9 +44,9 @@ def render(run: Run, summary: Mapping[str, Any], run_dir: str, baseline: Mapping
     spec = load(examples, "example_spec.json")
     pieces, made = read_vocabulary(vocabulary)
     log, parts = curves.read_log(run.output(stages.TRAINER, stages.MODEL_RUN).uri), PARTS[summary["objective"]]
-    forms = {"accuracy": percent, "perplexity": perplexity_text, "loss": "{:.3f}".format}
+    forms = {"accuracy": percent, "perplexity": perplexity_text}
     columns = {
-        f"{part.key}_{figure}": Column(f"{part.title} {figure}", forms[figure])
+        f"{part.key}_{figure}": Column(f"{part.title} {figure}", forms.get(figure, "{:.3f}".format))
         for part in parts
         for figure in part.metrics
     }

@@ -17,7 +17,7 @@ _CORRELATIONS = ("matthews_correlation", "pearson", "spearman")
 MINUS = "\N{MINUS SIGN}"
 NO_SCORE = "no score"
 
-# Note on each score, by kind of task; {rows} is the number of held-out rows.
+# Note on a score, by kind of task; {rows} is the number of held-out rows. Others have `_PLAIN_NOTE`.
 _NOTES = {
     ("classification", "accuracy"): "of {rows} held-out rows are answered right.",
     ("classification", "f1"): "of the label “1” among {rows} held-out rows: the harmonic mean of precision and recall.",
@@ -45,6 +45,7 @@ _NOTES = {
     ("retrieval", "recall@10"): "of {rows} held-out texts have their own pair among the ten nearest.",
     ("tagging", "accuracy"): "of the tags of all words are right; most words have none.",
 }
+_PLAIN_NOTE = "on {rows} held-out rows."
 
 
 class ScoreForm(NamedTuple):
@@ -82,7 +83,8 @@ class ScoreForm(NamedTuple):
 
 def score_form(kind: str, name: str) -> ScoreForm:
     """The format of a task's score by its official name; SQuAD's scores are already in per cent."""
-    return ScoreForm(_TITLES.get(name, name.replace("_", " ").capitalize()), _scale(kind, name), _NOTES[kind, name])
+    title = _TITLES.get(name, name.replace("_", " ").capitalize())
+    return ScoreForm(title, _scale(kind, name), _NOTES.get((kind, name), _PLAIN_NOTE))
 
 
 def figure(kind: str, name: str, value: float | None) -> str:

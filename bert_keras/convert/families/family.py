@@ -117,4 +117,5 @@ class Family:
     task_heads: Mapping[str, TaskHead] = dataclasses.field(default_factory=dict)
     only_fast_tokenizer: bool = False  # whether `transformers` has the tokenizer as `tokenizer.json` alone
     has_segments: bool = True  # whether the texts of a pair may differ in segments, as the tokenizer's format says
+    models_of: str = ""  # the family whose classes of models here it has, if that is another one
     masked_lm_only: bool = False  # whether its pre-training trains neither pooler nor next-sentence head

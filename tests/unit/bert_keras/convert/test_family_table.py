@@ -8,10 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
+from safetensors.numpy import load_file
 
 from bert_keras.convert.architecture import Architecture, new_model
 from bert_keras.convert.families.table import FAMILIES
 from bert_keras.convert.formats import export, read_folder
+from bert_keras.convert.huggingface import folder as hf_folder
 from bert_keras.convert.initial_weights import initial_folder, initialize
 from bert_keras.convert.model_folder import ModelFolder
 from bert_keras.convert.weight_copy import variables_by_path
@@ -64,6 +66,30 @@ def rows():
 
 def test_the_table_has_every_family_that_others_know():
     assert {*rows()} == {*MODELS} and {*MODELS, "bilm", "static"} == {*FAMILIES}
+
+
+def test_a_family_with_berts_layout_is_one_entry(monkeypatch, tmp_path, random_bert):
+    """As CONTRIBUTING.md says: its own names, BERT's classes."""
+    bert = FAMILIES["bert"]
+    toy = dataclasses.replace(
+        bert,
+        **{"name": "toy", "title": "Toy", "prefix": "toy.", "class_stem": "Toy", "models_of": "bert"},
+        tied={copy: tensor.replace("bert.", "toy.") for copy, tensor in bert.tied.items()},
+        renamed=((r"^bert\.", "toy."),),
+    )
+    model = random_bert(dataclasses.replace(EXACT, vocab_size=len(WORDS.vocabulary)), BertForPreTraining)
+    monkeypatch.setitem(FAMILIES, "toy", dataclasses.replace(toy, models_of=""))
+    with pytest.raises(InputError, match="is a BERT; it cannot be written as a Toy"):
+        ModelFolder.in_memory(model, WORDS, "toy")
+    for table in (FAMILIES, hf_folder._READ):
+        monkeypatch.setitem(table, "toy", toy)
+    export(ModelFolder.in_memory(model, WORDS, "toy"), str(tmp_path / "hf"), "hf")
+    assert "toy.pooler.dense.weight" in load_file(tmp_path / "hf" / "model.safetensors")
+    again = read_folder(str(tmp_path / "hf"))
+    ours, theirs = (variables_by_path(one) for one in (model, again.model))
+    assert again.family == "toy" and ours.keys() == theirs.keys()
+    for path in ours:
+        np.testing.assert_array_equal(ours[path], theirs[path], err_msg=path)
 
 
 @pytest.fixture(scope="module", params=MODELS)

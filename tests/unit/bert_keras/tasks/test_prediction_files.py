@@ -85,7 +85,7 @@ def test_file_names_are_those_of_the_leaderboards(name, file):
 def test_mnli_has_two_files_and_all_names_are_known():
     assert official_name(task_of("mnli"), "test_mismatched") == "MNLI-mm.tsv"
     glue = {official_name(task) for task in TASKS.values() if task.reader == "glue"}
-    assert len(glue) == 9 and "predictions.tsv" not in glue
+    assert len(glue) == 9 and "predictions.tsv" not in glue, "reader `glue`: each task has a submission in GLUE_FILES"
 
 
 def test_the_old_file_stays_if_the_new_one_cannot_be_written(tmp_path):

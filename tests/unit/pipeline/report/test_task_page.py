@@ -281,6 +281,11 @@ def test_scores_are_written_as_the_field_does(kind, name, value, written):
     assert figure(kind, name, value) == written
 
 
+def test_a_score_without_a_note_has_a_plain_one():
+    form = score_form("classification", "balanced_accuracy")
+    assert (form.title, form.note.format(rows=7)) == ("Balanced accuracy", "on 7 held-out rows.")
+
+
 def test_bounds_and_differences():
     share, odds = score_form("tagging", "f1"), score_form("regression", "pearson")
     assert (share.bound(0.55), share.amount(0.01), share.amount(0.005)) == ("55%", "1 point", "0.5 points")
