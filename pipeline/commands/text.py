@@ -21,7 +21,12 @@ def examples(
     more: Annotated[
         list[str] | None, typer.Argument(metavar="[GLOB]...", help="More text, for globs that the shell expands.")
     ] = None,
-    vocab_size: Annotated[int | None, typer.Option(help="Maximum size of a learned vocabulary (30522).")] = None,
+    recipe: Annotated[
+        str | None, typer.Option(metavar="RECIPE", help="Begin with a recipe's corpus, vocabulary and examples.")
+    ] = None,
+    vocab_size: Annotated[
+        int | None, typer.Option(help="Maximum size of a learned vocabulary (30522, or the recipe's).")
+    ] = None,
     settings: Settings = None,
     show: Annotated[int, typer.Option(min=0, help="Print this many examples of each split, with the answers.")] = 0,
 ) -> None:
@@ -35,16 +40,21 @@ def examples(
     from pipeline.examples.beam_jobs import restart_if_a_worker_dies
     from pipeline.examples.generate import ExampleJob, generate
     from pipeline.examples.show import examples_as_text
+    from pipeline.recipes.pretraining import recipe_of
     from pipeline.recipes.settings import with_settings
 
-    job = with_settings(ExampleJob(), settings or [])
+    job, size = ExampleJob(), BertConfig.vocab_size
+    if recipe:
+        given = recipe_of(recipe)
+        job, size = ExampleJob(given.corpus, given.vocabulary, given.examples), given.model.vocab_size
+    job = with_settings(job, settings or [])
     with restart_if_a_worker_dies():
         figures = generate(
             [*corpus, *(more or [])],
             output,
             job,
             vocab_file=vocab,
-            vocab_size=vocab_size or BertConfig.vocab_size,
+            vocab_size=vocab_size or size,
             beam_args=context.obj or [],
         )
     for line in examples_as_text(output, show) if show else ():

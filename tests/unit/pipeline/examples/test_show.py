@@ -1,9 +1,11 @@
 """`bert-tfx examples --show`: what is printed can be read, and is what was stored."""
 
+import json
 import re
 
 import pytest
 
+from pipeline.recipes.pretraining import recipe_of
 from tests.support.pipeline.command_line import bert_tfx
 
 ANIMALS = ["cat", "dog", "cow", "pig", "hen", "fox", "bee", "owl", "ant", "elk", "emu", "eel"]
@@ -39,6 +41,18 @@ def test_answers_stand_beside_what_is_read(show):
 def test_dynamic_masking_shows_in_the_held_out_split(show):
     lines = show(1, examples__objective="single_sequence", examples__masking__when="dynamic")
     assert ["=" in line for line in lines] == [False, True]
+
+
+def test_a_recipe_says_how_examples_are_made(tmp_path):
+    words = ("examples", "--corpus", tmp_path / "text.txt", "--output", tmp_path / "out", "--recipe")
+    code, _, err = bert_tfx(*words, "tiny")
+    assert code == 2 and "tiny: no such recipe; there are tiny_cpu, " in err
+    (tmp_path / "text.txt").write_text("\n\n".join(f"The {animal} sat on a mat, and I saw it." for animal in ANIMALS))
+    code, out, err = bert_tfx(*words, "roberta_tiny", "--show", 1, "--set", "corpus.eval_fraction=0.4")
+    assert code == 0, err
+    given, spec = recipe_of("roberta_tiny"), json.loads((tmp_path / "out" / "example_spec.json").read_text())
+    assert spec["objective"] == given.examples.objective == "full_sentences"
+    assert out.startswith("train: <s> ") and "<mask>=" in out and (tmp_path / "out" / "merges.txt").exists()
 
 
 def test_labels_of_pairs(show):
