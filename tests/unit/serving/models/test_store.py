@@ -164,11 +164,17 @@ def test_a_version_copied_in_place_is_loaded_when_complete(tmp_path: Path, push:
     ],
     ids=["latest", "latest two", "all", "specific"],
 )
-def test_a_policy_selects_versions(tmp_path: Path, push: Push, policy: VersionPolicy, served: list[int]) -> None:
+def test_a_policy_selects_versions(
+    tmp_path: Path, push: Push, policy: VersionPolicy, served: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     for version in (1, 2, 3):
         push(tmp_path, version, version)
     store = ModelStore(ModelConfig("bert", tmp_path, policy))
+    load, available = store._load, []
+    monkeypatch.setattr(store, "_load", lambda *given: (available.append(store.versions), load(*given))[1])
     store.poll()
+    # While a version loads, those that have loaded answer.
+    assert available == [served[len(served) - loaded :] for loaded in range(len(served))]
     assert (store.versions, store.newest) == (served, max(served))
     servables = [store.get(version) for version in (None, *served)]
     assert [servable.version for servable in servables if servable] == [max(served), *served]
