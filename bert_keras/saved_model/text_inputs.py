@@ -83,6 +83,8 @@ class TextInputs(tf.Module):
             end = kept + 1  # the last [SEP]
             begin = end + 1  # of the second text
         else:
+            # Else a single text would be paired with each of the others.
+            tf.debugging.assert_equal(first.nrows(), second.nrows(), "as many second texts are needed as texts")
             kept, kept_b = truncate_pair(lengths, second.row_lengths()[:, None], room - between)
             begin = kept + 1 + between
             end = begin + kept_b

@@ -65,6 +65,13 @@ def test_pairs(length):
     assert_same_inputs(TOKENIZER, TaskSettings(max_seq_length=length), list(first), list(second))
 
 
+@pytest.mark.parametrize(("first", "second"), [(["a"], ["b", "c"]), (["a", "b"], ["c"]), (["a"], [])])
+def test_pairs_of_unequal_numbers_are_refused(first, second):
+    served = tf.function(TextInputs(TOKENIZER, 9, "head"), autograph=False)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="as many second texts are needed as texts"):
+        served(tf.constant(first), tf.constant(second, tf.string))
+
+
 @pytest.mark.parametrize(
     ("truncation", "kept"), [("head", "a b c d e f"), ("tail", "d e f g h i"), ("head_tail", "a b f g h i")]
 )

@@ -57,4 +57,4 @@ def test_a_recipe_says_how_examples_are_made(tmp_path):
 
 def test_labels_of_pairs(show):
     lines = show(2, examples__max_seq_length=32)
-    assert all(re.search(r" \[SEP\] .* \[SEP\] next_sentence_label=1$", line) for line in lines)
+    assert lines and all(re.search(r" \[SEP\] .* \[SEP\] next_sentence_label=1$", line) for line in lines)
