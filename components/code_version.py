@@ -8,9 +8,9 @@ import ast
 import functools
 import hashlib
 import importlib.metadata
-from collections.abc import Iterator
 from pathlib import Path
 
+_WITH_DOCSTRING = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("bert_keras", "components", "pipeline", "serving")
 # Extension of a data file that a module reads; the file has the module's name.
@@ -117,35 +117,37 @@ def _source(name: str, root: Path) -> Path | None:
 @functools.cache
 def _code(source: bytes, messages: bool = True) -> tuple[str, list[str]]:
     """Hash of what a source does (with `messages` also what it raises), and the names that it imports."""
-    tree = ast.parse(source)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and ast.get_docstring(
-            node, clean=False
-        ):
-            del node.body[0]
-        if not messages:
-            if isinstance(node, ast.Raise):
-                node.exc = node.cause = None
-            elif isinstance(node, ast.FunctionDef) and node.name == "__post_init__":
-                node.body = []
-            elif isinstance(node, ast.AnnAssign):
-                node.annotation = ast.Name("Any")  # has the range of a setting
-    return hashlib.sha256(_dumped(tree).encode()).hexdigest(), list(_imports(tree))
+    imported: list[str] = []
+    text = _text(ast.parse(source), messages, imported)
+    return hashlib.sha256(text.encode()).hexdigest(), imported
 
 
-def _dumped(value: object) -> str:
-    """A syntax tree as text, the same on every Python: `ast.dump` prints fields that older ones lack, or empty ones."""
-    if isinstance(value, list):
-        return "".join(f"[{_dumped(element)}]" for element in value)
-    if not isinstance(value, ast.AST):
-        return repr(value)
-    fields = ((name, field) for name, field in ast.iter_fields(value) if field is not None and field != [])
-    return f"{type(value).__name__}({' '.join(f'{name}={_dumped(field)}' for name, field in fields)})"
+def _text(node: ast.AST, messages: bool, imported: list[str]) -> str:
+    """A syntax tree as text, the same on every Python: `ast.dump` prints fields that older ones lack, or empty ones.
 
-
-def _imports(tree: ast.AST) -> Iterator[str]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            yield from (node.module, *(f"{node.module}.{alias.name}" for alias in node.names))
+    Everything in one pass, since every command waits for it. Names that the tree imports are added to `imported`.
+    """
+    fields = {name: getattr(node, name, None) for name in node._fields}
+    if isinstance(node, ast.Import):
+        imported += [alias.name for alias in node.names]
+    elif isinstance(node, ast.ImportFrom) and node.module:
+        imported += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+    elif isinstance(node, _WITH_DOCSTRING) and ast.get_docstring(node, clean=False):
+        fields["body"] = node.body[1:]
+    if not messages:
+        if isinstance(node, ast.Raise):
+            fields = {}
+        elif isinstance(node, ast.FunctionDef) and node.name == "__post_init__":
+            fields["body"] = []
+        elif isinstance(node, ast.AnnAssign):
+            fields["annotation"] = ast.Name("Any")  # has the range of a setting
+    texts = []
+    for name, value in fields.items():
+        if isinstance(value, ast.AST):
+            texts.append(f"{name}={_text(value, messages, imported)}")
+        elif isinstance(value, list):
+            elements = (_text(one, messages, imported) if isinstance(one, ast.AST) else repr(one) for one in value)
+            texts += [f"{name}={''.join(f'[{element}]' for element in elements)}"] * bool(value)
+        elif value is not None:
+            texts.append(f"{name}={value!r}")
+    return f"{type(node).__name__}({' '.join(texts)})"
