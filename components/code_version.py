@@ -127,6 +127,8 @@ def _text(node: ast.AST, messages: bool, imported: list[str]) -> str:
 
     Everything in one pass, since every command waits for it. Names that the tree imports are added to `imported`.
     """
+    if not node._fields:  # a third of the nodes: `Load`
+        return f"{type(node).__name__}()"
     fields = {name: getattr(node, name, None) for name in node._fields}
     if isinstance(node, ast.Import):
         imported += [alias.name for alias in node.names]
