@@ -17,5 +17,5 @@ awk -v names="$packages" 'BEGIN { split(names, list); for (i in list) wanted[lis
     --platform manylinux_2_28_x86_64 --platform manylinux_2_27_x86_64 --platform manylinux_2_17_x86_64 \
     --platform manylinux2014_x86_64 --platform any --dest .gpu/wheels --requirement .gpu/requirements.txt
 .venv/bin/bert-tfx examples --corpus "$corpus" --output .gpu/examples --set examples.max_seq_length=512 \
-    --set examples.masking.when=dynamic --set examples.masking.max_predictions_per_seq=80
+    --set examples.masking.when=dynamic --set examples.masking.max_predictions_per_seq=80 --set examples.dupe_factor=1
 du -sh .gpu/wheels .gpu/examples
