@@ -175,20 +175,22 @@ def read_teacher(
             f"{directory}: its vocabulary is not the student's, that of {source}: a teacher must have the same one; "
             "without --init and --vocab `pretrain --teacher` takes the teacher's"
         )
+    model = folder.generator or folder.model
+    config = backbone_of(model).config
     for name, theirs, ours in (
-        ("hidden_size", folder.config.hidden_size, student.hidden_size),
-        ("max_position_embeddings", folder.config.max_position_embeddings, max_seq_length),
+        ("hidden_size", config.hidden_size, student.hidden_size),
+        ("max_position_embeddings", config.max_position_embeddings, max_seq_length),
     ):
         if theirs < ours:
             what = "the student is wider" if name == "hidden_size" else "the examples are longer"
             raise InputError(f"{directory}: has {name} {theirs}, {what}, {ours}; give a larger teacher")
     for remark in folder.remarks:
         notify(f"teacher: {remark}")
-    if folder.config.causal or not hasattr(folder.model, "mlm_head") or "masked-LM head" in folder.untrained:
+    if config.causal or not hasattr(model, "mlm_head") or "masked-LM head" in folder.untrained:
         raise InputError(
             f"{directory}: has no trained masked-LM head; a teacher of pre-training predicts masked tokens"
         )
-    return folder.model
+    return model
 
 
 def _rules(tokenizer: Tokenizer) -> tuple[Any, ...]:

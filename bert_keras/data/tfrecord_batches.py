@@ -235,7 +235,10 @@ def train_batches(
         end = min(end, batch_size)
     before = worker * rows - start
     for first in itertools.count(first_example, batch_size):
-        batch = _parsed(parser, list(itertools.islice(records, batch_size))[start:end])
+        taken = list(itertools.islice(records, batch_size))
+        if len(streams) > 1:  # their turns are periodic, and a `GptBert` reads even and odd rows differently
+            taken = [taken[row] for row in np.random.default_rng([seed % 2**64, first, 1]).permutation(batch_size)]
+        batch = _parsed(parser, taken[start:end])
         if dynamic_masking is not None:
             batch = dynamic_masking.mask(batch, layout.max_predictions_per_seq, seed, first + start)
         yield {name: values[before : before + rows] for name, values in batch.items()}

@@ -213,7 +213,7 @@ class BertBackbone(ConfiguredModel):
             outputs.append(x)
         if self.final_layer_norm is not None:
             x = outputs[-1] = self.final_layer_norm(x)
-        pooled_output = self.pooler(self._pooled_tokens(x, inputs))
+        pooled_output = self.pooler(self.pooled_tokens(x, inputs))
         return {
             "embedding_output": embedding_output,
             "encoder_outputs": outputs,
@@ -267,7 +267,7 @@ class BertBackbone(ConfiguredModel):
         local = {True: view(config.local_rotary_base, True)} if window else {}
         return {False: view(config.rotary_base, False), **local}
 
-    def _pooled_tokens(self, x, inputs):
+    def pooled_tokens(self, x, inputs):
         """Inputs of the pooler: float [B, H], for packed rows with next sentences [B, S, H]."""
         if "next_sentence_positions" in inputs:
             return ops.take_along_axis(x, inputs["next_sentence_positions"][:, :, None], axis=1)

@@ -93,7 +93,7 @@ class _TaskModel(ConfiguredModel):
             ends = [ops.take_along_axis(forward, last[:, None, None], axis=1)[:, 0], backward[:, 0]]
             pooled = self.backbone.pooler(ops.concatenate(ends, axis=-1))
         elif self.drops_encoder_output and training:
-            first = outputs["sequence_output"][:, 0]
+            first = self.backbone.pooled_tokens(outputs["sequence_output"], inputs)
             # One draw for both: a second call would draw the same numbers as the next step's first call.
             mask = self.dropout(ops.ones_like(ops.concatenate([first, first], axis=-1)), training=True)
             before, after = ops.split(mask, 2, axis=-1)

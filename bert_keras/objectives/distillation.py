@@ -116,13 +116,16 @@ def distilled(objective: Objective, settings: DistillationSettings) -> Objective
         if objective.name == "tagging":
             return _divergence(outputs, ops.transpose(batch[TEACHER_TOKENS], (0, 2, 1)), temperature)
         if objective.name == "span":
-            start, end = (_divergence(outputs[name], batch[key], temperature) for name, key in TEACHER_SPANS.items())
+            # A teacher's logits are 0 beyond the length of their call, which is not the length of this batch.
+            padding = (1.0 - ops.cast(batch["input_mask"], "float32")) * MASKED_SCORE
+            pairs = [(outputs[name], batch[key]) for name, key in TEACHER_SPANS.items()]
+            start, end = (_divergence(model + padding, teacher + padding, temperature) for model, teacher in pairs)
             return 0.5 * (start + end)
         teacher = ops.cast(batch[TEACHER_OUTPUTS], "float32")
         if objective.name in ("classification", "multiple_choice"):
             return _divergence(outputs, teacher, temperature)
         if objective.name == "multi_label":
-            return ops.sum(_binary_divergence(outputs, teacher, temperature), axis=-1)
+            return ops.mean(_binary_divergence(outputs, teacher, temperature), axis=-1)
         squares = ops.square(ops.cast(outputs, "float32") - teacher)
         return squares if objective.name in ("regression", "ranking") else ops.mean(ops.sum(squares, axis=-1), axis=-1)
 

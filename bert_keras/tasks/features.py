@@ -180,6 +180,7 @@ def _vector_features(rows: Sequence[TaskRow], task: Task, settings: TaskSettings
     texts = TokenRuns.of(tokenizer, [str(row.inputs[name]) for row in rows for name in names])
     arrays = single_sequences(texts, settings.max_seq_length, settings.truncation, tokenizer)
     arrays = {name: array.reshape(len(rows), len(names), array.shape[1]) for name, array in arrays.items()}
-    scores = np.array([row.gold if isinstance(row.gold, (int, float)) else 1.0 for row in rows], np.float32)
-    arrays["weights"] = np.maximum(scores, 0) / max(1e-5, scores.max(initial=0))
+    scores = np.array([row.gold if isinstance(row.gold, (int, float)) else np.nan for row in rows], np.float32)
+    # Rows without a score count like those with the highest.
+    arrays["weights"] = np.nan_to_num(np.maximum(scores, 0) / max(1e-5, np.fmax.reduce(scores, initial=0)), nan=1.0)
     return TaskFeatures(arrays, np.arange(len(rows)))

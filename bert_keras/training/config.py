@@ -75,7 +75,7 @@ class OptimizationConfig:
     mixed_precision: Literal["float32", "mixed_bfloat16"] = weights("float32")
     jit_compile: bool = run(False)
     rematerialize: bool = run(False)
-    seed: int = weights(12345)
+    seed: Size = weights(12345)
 
     def __post_init__(self) -> None:
         check_settings("training", self)

@@ -16,9 +16,10 @@ from bert_keras.training.config import TrainingConfig
 from bert_keras.training.schedules import create_schedule
 
 # Variables with a matching path are not decayed (nor rescaled by LAMB). Embeddings are decayed.
-NO_WEIGHT_DECAY = re.compile(r"layer_norm|bias")
+NO_WEIGHT_DECAY = re.compile(r"layer_norm|(^|/)norm/|bias")
 
-_EMBEDDINGS, _ENCODER_LAYER = re.compile(r"(^|/)embeddings(_project)?/"), re.compile(r"(?:^|/)layer_(\d+)/")
+_EMBEDDINGS = re.compile(r"(^|/)(embeddings(_project)?|relative_positions)/")
+_ENCODER_LAYER = re.compile(r"(?:^|/)layer_(\d+)/")
 
 
 def layer_multiplier(path: str, layer_decay: float, num_layers: int) -> float:

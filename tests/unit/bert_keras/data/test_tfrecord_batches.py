@@ -118,7 +118,18 @@ def test_every_batch_has_the_share_of_each_source(examples):
     assert places[:11] == [2, 1, 1, 0, 2, 1, 0, 1, 1, 0, 2]
     assert [places.count(source) for source in range(3)] == [48, 80, 32]
     alone = [iter(rows(stream(examples, 160, batch_size=1, sources=[source]))) for source in sources]
-    assert mixed == [next(alone[place]) for place in places]
+    in_turn = [next(alone[place]) for place in places]
+    for first in range(0, 160, 8):  # in random order within a batch
+        assert sorted(mixed[first : first + 8]) == sorted(in_turn[first : first + 8])
+
+
+def test_even_and_odd_rows_have_the_share_of_each_source(examples):
+    """A GPT-BERT predicts masked tokens in even rows and next tokens in odd ones."""
+    two = [source._replace(weight=1) for source in three_sources(examples)[:2]]
+    of_first = {*rows(stream(examples, 40, batch_size=1, sources=two[:1]))}
+    for parity in (0, 1):
+        share = np.mean([row in of_first for row in rows(stream(examples, 50, sources=two))[parity::2]])
+        assert 0.4 < share < 0.6
 
 
 @pytest.mark.parametrize("first_step", [7, 20])

@@ -107,6 +107,16 @@ def test_a_folder_of_a_roberta_is_read_and_its_pooler_drawn_by_the_run(write, tm
     assert np.abs(np.array(tuned.backbone.pooler.kernel) - np.array(other.backbone.pooler.kernel)).max() > 0.01
 
 
+def test_training_pools_like_scoring(monkeypatch):
+    """A ModernBERT's head pools the mean; without dropout training and scoring are one function."""
+    model = task_models.BertForSequenceClassification(CONFIG, 3, head="norm_mean")
+    model.build()
+    model.drops_encoder_output = True
+    monkeypatch.setattr(model.dropout, "rate", 0.0)
+    inputs = task_type_of(task_of("sst-2")).features(text_rows(TEXTS), task_of("sst-2"), SETTINGS, TOKENIZER).arrays
+    np.testing.assert_allclose(model(inputs, training=True), model(inputs), atol=1e-6)
+
+
 class HalfDropped(Dropout):
     def call(self, inputs, training=False):
         half = np.arange(inputs.shape[-1]) < inputs.shape[-1] // 2

@@ -16,6 +16,7 @@ RNG = np.random.default_rng(0)
 ROWS, CLASSES, TOKENS = 5, 3, 4
 # The last row fills up the batch.
 WEIGHTS = np.array([1, 1, 1, 1, 0], np.float32)
+PADDED = np.array([[1, 1, 1, 1], [1, 1, 1, 0], [1, 1, 1, 1], [1, 1, 0, 0], [1, 1, 1, 1]])
 TAGGED = np.array([[0, -1, 2, -1], [1, 1, -1, -1], [-1, 2, -1, 0], [2, -1, -1, -1], [0, 1, 2, 0]])
 
 
@@ -30,7 +31,7 @@ def softmax(logits):
 
 def divergence(model, teacher, temperature):
     old, new = softmax(teacher / temperature), softmax(model / temperature)
-    return temperature**2 * (old * np.log(old / new)).sum(-1)
+    return temperature**2 * (old * np.log(np.maximum(old, 1e-30) / np.maximum(new, 1e-30))).sum(-1)
 
 
 def binary(logits):
@@ -56,8 +57,10 @@ def case(kind):
     if kind == "span":
         outputs, teacher = ({name: draw(ROWS, TOKENS) for name in TEACHER_SPANS} for _ in range(2))
         batch = {key: teacher[name] for name, key in TEACHER_SPANS.items()}
-        batch |= {"start_positions": labels, "end_positions": labels + 1}
-        return outputs, batch, np.mean([divergence(outputs[n], teacher[n], 3.0) for n in TEACHER_SPANS], 0), WEIGHTS
+        batch |= {"start_positions": labels, "end_positions": labels + 1, "input_mask": PADDED}
+        masked = [[logits[name] - 1e4 * (1 - PADDED) for name in TEACHER_SPANS] for logits in (outputs, teacher)]
+        values = [divergence(model, of_teacher, 3.0) for model, of_teacher in zip(*masked, strict=True)]
+        return outputs, batch, np.mean(values, 0), WEIGHTS
     if kind in ("similarity", "retrieval"):
         outputs, teacher = (x / np.linalg.norm(x, axis=-1, keepdims=True) for x in (draw(ROWS, 2, 8), draw(ROWS, 2, 8)))
         return outputs, {TEACHER_OUTPUTS: teacher}, (2 - 2 * (outputs * teacher).sum(-1)).mean(-1), WEIGHTS
@@ -68,7 +71,7 @@ def case(kind):
     batch = {TEACHER_OUTPUTS: teacher, "labels": labels}
     if kind == "multi_label":
         batch["labels"] = RNG.integers(0, 2, (ROWS, CLASSES))
-        return outputs, batch, divergence(binary(outputs), binary(teacher), 3.0).sum(-1), WEIGHTS
+        return outputs, batch, divergence(binary(outputs), binary(teacher), 3.0).mean(-1), WEIGHTS
     return outputs, batch, divergence(outputs, teacher, 3.0), WEIGHTS
 
 

@@ -124,7 +124,8 @@ def test_rows_are_texts_of_their_own(given, expected):
 
 def test_scored_pairs_weigh_by_their_score():
     scored = rows(("a", "b"), ("c", "d"), ("e", "f"), golds=[1.0, 4.0, 0.0])
-    assert task_features(scored, SIMILARITY, SETTINGS, TOKENIZER).arrays["weights"].tolist() == [0.25, 1, 0]
+    scored += rows(("g", "h"))  # of `--unlabelled`: without a score
+    assert task_features(scored, SIMILARITY, SETTINGS, TOKENIZER).arrays["weights"].tolist() == [0.25, 1, 0, 1]
 
 
 def test_rows_of_other_texts_are_refused():

@@ -16,6 +16,7 @@ from bert_keras.training.optimizer import (
     AdamW,
     BertAdam,
     create_optimizer,
+    is_frozen,
     layer_multiplier,
 )
 from bert_keras.training.schedules import create_schedule
@@ -124,6 +125,7 @@ NAMES = (
     "dense/bias",
     "layer_norm/gamma",
     "layer_norm/beta",
+    "norm/gamma",
     "predictions/output_bias",
     "dense/kernel",
     "word_embeddings/embeddings",
@@ -134,7 +136,7 @@ NAMES = (
 def test_biases_and_layer_norms_are_not_decayed_embeddings_are(optimizer):
     variables = [variable(name, [1.0]) for name in NAMES]
     after = apply(make(optimizer, 1.0, weight_decay=0.25), variables, [[0.0]] * len(NAMES))
-    assert [float(a[0]) for a in after] == [1.0, 1.0, 1.0, 1.0, 0.75, 0.75]
+    assert [float(a[0]) for a in after] == [1.0, 1.0, 1.0, 1.0, 1.0, 0.75, 0.75]
 
 
 @ALL
@@ -167,6 +169,7 @@ def test_every_variable_is_decayed_or_excluded(model):
         ("classifier/bert/embeddings/word_embeddings/embeddings", 0.0440),
         ("bert/embeddings/layer_norm/gamma", 0.0440),
         ("embeddings/position_embeddings/embeddings", 0.0440),
+        ("bert/relative_positions/embeddings", 0.0440),
         ("bert/layer_0/attention/query/kernel", 0.0550),
         ("bert/layer_1/output_layer_norm/beta", 0.0687),
         ("bert/layer_11/output/bias", 0.64),
@@ -179,6 +182,7 @@ def test_every_variable_is_decayed_or_excluded(model):
 def test_layer_wise_rates(path, multiplier):
     assert layer_multiplier(path, 0.8, 12) == pytest.approx(multiplier, abs=5e-5)
     assert layer_multiplier(path, 1.0, 12) == 1.0
+    assert is_frozen(path, 1) == (multiplier <= 0.055)
 
 
 def test_every_variable_of_the_model_has_its_rate(model):

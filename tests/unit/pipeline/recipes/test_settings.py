@@ -52,6 +52,7 @@ def test_a_bound_can_be_lifted_by_none():
         assert with_settings(bounded, [f"gate.max_forgetting={nothing}"]).gate.max_forgetting is None
     assert "gate.max_forgetting must be a number, or None; " in refusal("gate.max_forgetting=low")
     assert "gate.max_forgetting is -1.0; it must be above -1" in refusal("gate.max_forgetting=-1")
+    assert "training.seed is -1; it must be at least 0" in refusal("training.seed=-1")
 
 
 def test_a_budget_and_a_number_of_steps_are_refused():
