@@ -41,17 +41,13 @@ def file_reason(error: OSError) -> str:
 
 
 class ServingError(Exception):
-    """A request that cannot be answered: a gRPC status code and a one-line message for the client."""
+    """A request that cannot be answered: a gRPC status code, that of REST, and a one-line message for the client."""
 
-    def __init__(self, code: grpc.StatusCode, message: str):
+    def __init__(self, code: grpc.StatusCode, message: str, http_status: int | None = None):
         # JSON strings may hold an unpaired surrogate, which cannot be sent.
         encoded = message[:MAX_MESSAGE_CHARS].encode(errors="backslashreplace")
         super().__init__(encoded[:_MAX_MESSAGE_BYTES].decode(errors="ignore"))
-        self.code = code
-
-    @property
-    def http_status(self) -> int:
-        return HTTP_STATUS.get(self.code, 500)
+        self.code, self.http_status = code, http_status or HTTP_STATUS.get(code, 500)
 
 
 def invalid(message: str) -> ServingError:

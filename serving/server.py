@@ -1,6 +1,7 @@
 """The embedded server: models behind a gRPC port and a REST port."""
 
 import contextlib
+import errno
 import functools
 import logging
 import signal
@@ -82,7 +83,7 @@ class Server:
     ):
         if base_path is None and model_config_file is None:
             raise ValueError("give base_path or model_config_file")
-        self.host = host
+        self.host = host = f"[{host.strip('[]')}]" if ":" in host else host
         self._queue = queue
         security, limits = security or SecuritySettings(), limits or LimitSettings()
         check_security(security, host)
@@ -111,7 +112,7 @@ class Server:
         try:
             self._socket = connections.Listener(host, rest_port, limits)
         except OSError as error:
-            raise _cannot_listen(host, rest_port) from error
+            raise _cannot_listen(host, rest_port, error) from error
         self.rest_port: int = self._socket.getsockname()[1]
         self._grpc = grpc.server(
             futures.ThreadPoolExecutor(queue.max_requests + SPARE_THREADS, thread_name_prefix="grpc"),
@@ -134,7 +135,7 @@ class Server:
             self.grpc_port: int = add_port(self._grpc, f"{host}:{grpc_port}", security)
         except RuntimeError as error:
             self._socket.close()
-            raise _cannot_listen(host, grpc_port) from error
+            raise _cannot_listen(host, grpc_port, error) from error
         app = rest_app(self.inference, queue, [metrics.route(), *routes.routes()])
         config = uvicorn.Config(
             RestCalls(app, observers, self._available, tokens, routes.PATHS),
@@ -243,7 +244,9 @@ def _foreground() -> Iterator[threading.Event]:
         yield stopping
 
 
-def _cannot_listen(host: str, port: int) -> CannotListen:
+def _cannot_listen(host: str, port: int, error: Exception) -> CannotListen:
+    if isinstance(error, OSError) and error.errno != errno.EADDRINUSE:
+        return CannotListen(f"cannot listen on {host}:{port}: {error.strerror}")
     return CannotListen(f"cannot listen on {host}:{port}: is another server running? Choose another port, or 0.")
 
 

@@ -128,7 +128,7 @@ class RowModel:
                 self._answer(numbers[part], {key: array[part] for key, array in inputs.items()}, results)
             return
         # As wide as if the row were alone.
-        widths = row_widths(outputs[self._marker]) if self._varying else [None] * len(numbers)
+        widths = row_widths(self._marker, outputs[self._marker]) if self._varying else [None] * len(numbers)
         for place, (number, width) in enumerate(zip(numbers, widths, strict=True)):
             results[number] = {
                 key: _json(key, array[place][:width] if key in self._varying else array[place])

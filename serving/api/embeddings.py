@@ -28,8 +28,6 @@ from serving.models.manager import Target
 
 SIGNATURE = "embed"
 OUTPUTS = ("embedding", "num_tokens")
-# Bytes of a number as JSON in all types, relative to a float32's, as `json_tensors.GROWTH`.
-GROWTH = 2 * json_tensors.GROWTH
 WARNING_HEADER = "X-Dimensions-Warning"
 _TYPES = ("float", "int8", "uint8", "binary", "ubinary")
 _BASE64 = "base64"
@@ -50,6 +48,8 @@ def parse_request(body: bytes, is_cohere: bool) -> tuple[Target, dict[str, Any]]
             f"{field} must be a text or a list of at least one text; token ids are not taken, as clients send those of"
             " other vocabularies (LangChain: check_embedding_ctx_length=False)"
         )
+    if (is_cohere and request.get("truncate", "END") != "END") or request.get("truncation", True) is not True:
+        raise errors.invalid("long texts are cut: truncate (Cohere) must be END, truncation (Voyage) true")
     types = request.get("embedding_types", ["float"]) if is_cohere else [request.get("encoding_format", "float")]
     dtype = request.get("output_dtype", "float")
     for name, values, known in (

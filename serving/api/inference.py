@@ -110,6 +110,7 @@ class Inference:
                 grpc.StatusCode.RESOURCE_EXHAUSTED,
                 f"the answer may take {job.answer_bytes} bytes; at most {limit}: send fewer or shorter rows,"
                 " or ask for fewer outputs",
+                http_status=413,  # clients repeat what got a 429
             )
         self.reserve(context, job.answer_bytes * (growth + _COPIES) + job.input_bytes * _INPUT_COPIES)
         return job

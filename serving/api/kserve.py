@@ -45,6 +45,8 @@ class InferRequest:
         self._request, self._binary = json_tensors.parse_object(body[:end]), memoryview(body)[end:]
         self._inputs, outputs = _tensors(self._request, "inputs"), _tensors(self._request, "outputs")
         self.output_names = [output["name"] for output in outputs]
+        if isinstance(given := self._request.get("id"), str):
+            json_tensors.to_bytes(given)  # refuses invalid UTF-8
         parameters = _parameters(self._request)
         self.signature_name = parameters.get("signature_name", "")
         if not isinstance(self.signature_name, str):

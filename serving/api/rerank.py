@@ -49,6 +49,7 @@ def parse_request(body: bytes, limits: LimitSettings) -> dict[str, Any]:
         *((name, "true or false", lambda value: isinstance(value, bool)) for name in (returns, "raw_scores")),
         # What would change the scores, and is not done.
         ("rank_fields", '["text"]: join other fields in it', lambda value: value == ["text"]),
+        ("truncation", "true: long texts are cut", lambda value: value is True),
         ("truncation_direction", '"right"', lambda value: str(value).lower() == "right"),
     ):
         if request.get(name) is not None and not taken(request[name]):

@@ -35,6 +35,7 @@ from typing import Any, TypeAlias, TypeVar
 import anyio
 import grpc
 from starlette.applications import Starlette
+from starlette.convertors import IntegerConvertor, register_url_convertor
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
@@ -65,6 +66,13 @@ _SMALL_BYTES = 32 * 1024
 SPARE_THREADS = 16
 
 
+class _Version(IntegerConvertor):
+    regex = "[0-9]{1,99}"  # Python reads no number of more than 4,300 digits
+
+
+register_url_convertor("version", _Version())
+
+
 def rest_app(inference: Inference, queue: QueueSettings, further: Sequence[Route] = ()) -> Starlette:
     """ASGI application; a body larger than `max_request_bytes` is a 413, a late one a 408."""
     api = _RestApi(inference, queue)
@@ -81,17 +89,23 @@ def rest_app(inference: Inference, queue: QueueSettings, further: Sequence[Route
         "classify": partial(api.on_examples, kind=ClassificationRequest, to_json=json_tensors.classifications),
         "regress": partial(api.on_examples, kind=RegressionRequest, to_json=json_tensors.regressions),
     }
-    for model in ("/v1/models/{name}", "/v1/models/{name}/versions/{version:int}", "/v1/models/{name}/labels/{label}"):
+    for model in (
+        "/v1/models/{name}",
+        "/v1/models/{name}/versions/{version:version}",
+        "/v1/models/{name}/labels/{label}",
+    ):
         routes += [
             Route(f"{model}:{method}", partial(api.post, work=work), methods=["POST"])
             for method, work in posted.items()
         ]
         routes += [_get(f"{model}/metadata", api.metadata), _get(model, api.status)]
-    for model in ("/v2/models/{name}", "/v2/models/{name}/versions/{version:int}"):
+    for model in ("/v2/models/{name}", "/v2/models/{name}/versions/{version:version}"):
         routes += [_get(model, api.v2_model), _get(f"{model}/ready", api.v2_model_ready)]
         routes.append(Route(f"{model}/infer", api.infer, methods=["POST"]))
     routes += [_get("/v2", lambda path: JSONResponse(kserve.SERVER)), _get("/v2/health/{state:path}", api.v2_health)]
-    return Starlette(routes=[*routes, *further], exception_handlers={HTTPException: _malformed})
+    app = Starlette(routes=[*routes, *further], exception_handlers={HTTPException: _malformed})
+    app.router.redirect_slashes = False  # it redirects to the host that the client names
+    return app
 
 
 def _error(status: int, message: str) -> Response:
@@ -160,7 +174,8 @@ class _RestApi:
             response.headers.update(embeddings.headers(request, outputs, servable.dimensions))
             return response
 
-        wanted = embeddings.OUTPUTS, embeddings.GROWTH
+        # All types together take two floats' bytes.
+        wanted = embeddings.OUTPUTS, json_tensors.GROWTH * min(2, len(request["types"]))
         return await self._predict(target, embeddings.SIGNATURE, self._read(request), context, answer, *wanted)
 
     async def rerank(self, path: dict[str, Any], body: bytes, context: RequestContext) -> Response:

@@ -34,7 +34,7 @@ from serving.middleware.request_log import RequestRecord
 PATH = "/monitoring/prometheus/metrics"
 _CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _ON_EXAMPLES = ("Classify", "Regress")
-_COUNTED = ("Predict", "Embeddings", *_ON_EXAMPLES)
+_COUNTED = ("Predict", "Embeddings", "Rerank", *_ON_EXAMPLES)
 # monitoring::Buckets::Exponential(10, 1.8, 33): up to 20 minutes. And (1, 2, 15).
 _MICROSECONDS = [10 * 1.8**power for power in range(32)]
 _ROWS = [2.0**power for power in range(15)]
@@ -87,7 +87,7 @@ class Metrics:
         Gauge(f"bert_tfx_{name}", what, registry=self._registry).set_function(read)
 
     def __call__(self, record: RequestRecord) -> None:
-        """Count a request, if TensorFlow Serving counts its method or it is an Embeddings."""
+        """Count a request, if TensorFlow Serving counts its method or it is an Embeddings or Rerank."""
         if record.method not in _COUNTED:
             return
         self._of(self._requests, record.model, record.code.name).inc()

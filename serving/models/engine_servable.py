@@ -13,7 +13,7 @@ from serving import errors, tensors
 from serving.models.servable import DEFAULT_SIGNATURE, Servable
 from serving.protos import SignatureDef, TensorInfo, types_pb2
 from serving.scheduling.batching_parameters import BatchingSettings
-from serving.scheduling.row_load import Budget, budget_of, example_features
+from serving.scheduling.row_load import Budget, budget_of, example_features, sizes
 
 _METHOD = "tensorflow/serving/"
 # TensorFlow Serving's calls on tf.Examples: the output of serving_default that tells them, and theirs from its.
@@ -60,6 +60,9 @@ class EngineServable(Servable):
         super().__init__(name, version, path, signature_defs, batching, budget or budget_of(rows))
 
     def compute(self, name: str, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        if not all(map(len, inputs.values())):  # no rows: engines need one
+            infos = self.signature_defs[name].outputs.items()
+            return {k: np.zeros([max(n, 0) for n in sizes(i)], tensors.numpy_dtype(i.dtype)) for k, i in infos}
         method = name if name in _ON_EXAMPLES and name not in self._signatures else ""
         signature = self._signatures[DEFAULT_SIGNATURE if method else name]
         if method:
@@ -89,8 +92,8 @@ def _features(examples: np.ndarray, names: Tensors) -> dict[str, np.ndarray]:
 def _signature_def(inputs: Tensors, outputs: Tensors, method: str) -> SignatureDef:
     made = SignatureDef(method_name=_METHOD + method)
     for target, infos in ((made.inputs, inputs), (made.outputs, outputs)):
-        for name, (type_, sizes) in infos.items():
+        for name, (type_, dims) in infos.items():
             number = types_pb2.DataType.Value(tensors.dtype_name(np.dtype(type_)))
-            shape = {"dim": [{"size": size} for size in sizes]}
+            shape = {"dim": [{"size": size} for size in dims]}
             target[name].CopyFrom(TensorInfo(name=name, dtype=number, tensor_shape=shape))
     return made

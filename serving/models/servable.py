@@ -20,7 +20,7 @@ import numpy as np
 
 from serving import errors, tensors
 from serving.protos import FunctionDef, MetaGraphDef, SavedModel, SignatureDef, without_running_tensorflow
-from serving.scheduling.batching_parameters import BatchingSettings
+from serving.scheduling.batching_parameters import BatchingSettings, cores
 from serving.scheduling.jobs import Job
 from serving.scheduling.row_load import Budget, answer_bytes, budget_of, can_divide, can_share, check_load, load_of
 
@@ -229,6 +229,7 @@ def _session(meta_graph: MetaGraphDef, path: Path) -> Any:
     rewriter.layout_optimizer = rewriter.loop_optimization = rewriter.OFF
     # Idle threads must sleep: spinning took the cores from threads with work, in the server and its clients.
     config.experimental.disable_thread_spinning = True
+    config.intra_op_parallelism_threads = cores()  # TensorFlow itself does not see a container's limit
     session = tf.session.Session(graph=graph, config=config)
     try:
         saver, names, feeds = meta_graph.saver_def, [], {}

@@ -9,6 +9,7 @@
 `servables/tensorflow/session_bundle_config.proto`, are declared here in a separate pool.
 """
 
+import contextlib
 import dataclasses
 import os
 from dataclasses import dataclass, field
@@ -30,11 +31,17 @@ _FIELDS = """
 """
 # Not applicable here: there is one pool per model, and models pad their texts themselves.
 _WITHOUT_EFFECT = ("thread_pool_name", "pad_variable_length_inputs")
+# A container's CPU limit: microseconds of CPU in a period, and the period (Linux, admin-guide/cgroup-v2.rst).
+_CPU_LIMIT = Path("/sys/fs/cgroup/cpu.max")
 
 
-def _cores() -> int:
-    """Cores available to this process, if the system reports it."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+def cores() -> int:
+    """Cores available to this process, if the system reports it: at most its container's CPU limit."""
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    with contextlib.suppress(OSError, ValueError):  # no such file; "max": no limit
+        quota, period = map(int, _CPU_LIMIT.read_text().split())
+        count = min(count, -(-quota // period))
+    return count
 
 
 @dataclass(frozen=True)
@@ -42,7 +49,7 @@ class BatchingSettings:
     """TensorFlow Serving's batching parameters, under their names.
 
     Attributes:
-        num_batch_threads: calls computed at once; by default the number of cores of the process.
+        num_batch_threads: calls computed at once; by default the number of cores of the process (`cores`).
         max_batch_size: maximum number of rows of a call.
         batch_timeout_micros: how long an incomplete call waits for more rows while a thread is free.
         max_enqueued_batches: once as many times `max_batch_size` rows of a signature wait, requests are
@@ -51,7 +58,7 @@ class BatchingSettings:
             padding.
     """
 
-    num_batch_threads: int = field(default_factory=_cores)
+    num_batch_threads: int = field(default_factory=cores)
     max_batch_size: int = 32
     batch_timeout_micros: int = 0
     max_enqueued_batches: int | None = None

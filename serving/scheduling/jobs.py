@@ -235,7 +235,7 @@ def _answers(parts: Sequence[_Part]) -> list[Arrays]:
     has_rows = all(array.shape[:1] == (size,) for array in outputs.values())
     if (len(parts) > 1 or job.order is not None) and not has_rows:
         raise errors.ServingError(grpc.StatusCode.INTERNAL, f"{job.name} answered another number of rows than {size}")
-    widths = row_widths(outputs[marker(job.signature)]) if varying else None
+    widths = row_widths(name := marker(job.signature), outputs[name]) if varying else None
     answers, first = [], 0
     for part in parts:
         last = first + part.row_count

@@ -8,7 +8,7 @@ Computing rows together must not change the answer to a request:
 - Rows are independent. `evaluate`, whose ELECTRA draws from one seed for a whole batch, is never shared or divided.
 - Inputs and outputs have the rows as their first dimension, and inputs no other unknown one.
 - Outputs as wide as the widest row of a call (`[B, T, H]` of encode, `[B, M, k]` of fill_mask) are cut to the request's
-  own widest row, found by the padding of `tokens` or `words` (`_PADDED`); signatures without such an output are not
+  own widest row, found by the padding of `tokens` or `words` (`_PADDING`); signatures without such an output are not
   shared.
 """
 
@@ -34,10 +34,9 @@ _STRING_BYTES = 64
 _MASKS_OF_TEXTS = b"[MASK]", b"<mask>"
 # The input with serialized tf.Examples of the pipeline (bert_keras/saved_model/).
 _EXAMPLES = "examples"
-# Outputs that show where a row ends; beyond its end are "" or the vocabulary's padding token, which no text produces
-# (bert_keras/saved_model/text_inputs.py, bert_keras/saved_model/).
-_PADDED = ("tokens", "words")
-_PADDING = (b"", b"[PAD]", b"<pad>")
+# Outputs that show where a row ends, and what is beyond it: "" or, of tokens, the vocabulary's padding, which no text
+# produces (bert_keras/saved_model/text_inputs.py). Words are the text's own, "[PAD]" too.
+_PADDING = {"tokens": (b"", b"[PAD]", b"<pad>"), "words": (b"",)}
 _WHOLE = ("evaluate",)
 
 
@@ -196,7 +195,7 @@ def can_divide(name: str, signature: SignatureDef) -> bool:
 def marker(signature: SignatureDef) -> str:
     """The output that shows the width of a request's own rows; "" if there is none."""
     infos = signature.outputs
-    strings = [key for key in _PADDED if key in infos and infos[key].dtype == types_pb2.DT_STRING]
+    strings = [key for key in _PADDING if key in infos and infos[key].dtype == types_pb2.DT_STRING]
     return next((key for key in strings if is_varying(infos[key])), "")
 
 
@@ -210,11 +209,11 @@ def is_varying(info: TensorInfo) -> bool:
     return -1 in sizes(info)[1:]
 
 
-def row_widths(marker: np.ndarray) -> np.ndarray:
-    """For each row of [B, width, ...] the number of columns up to its last that is not padding."""
-    padding = np.zeros(marker.shape, bool)
-    for token in _PADDING:
-        padding |= marker == token
-    used = ~padding.all(axis=tuple(range(2, marker.ndim)))
-    columns = np.arange(1, marker.shape[1] + 1)
+def row_widths(name: str, output: np.ndarray) -> np.ndarray:
+    """For each row of a marker [B, width, ...] the number of columns up to its last that is not padding."""
+    padding = np.zeros(output.shape, bool)
+    for token in _PADDING[name]:
+        padding |= output == token
+    used = ~padding.all(axis=tuple(range(2, output.ndim)))
+    columns = np.arange(1, output.shape[1] + 1)
     return (used * columns).max(axis=1, initial=0)

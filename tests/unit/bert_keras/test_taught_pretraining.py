@@ -14,7 +14,7 @@ from bert_keras.convert.initial_weights import read_teacher
 from bert_keras.errors import InputError
 from bert_keras.models.backbone import BertBackbone
 from bert_keras.models.config import BertConfig
-from bert_keras.models.electra import ElectraConfig, ElectraDiscriminator, ElectraGenerator
+from bert_keras.models.electra import ElectraConfig, ElectraDiscriminator, ElectraForPreTraining
 from bert_keras.models.pretraining_heads import BertForPreTraining
 from bert_keras.objectives.distillation import Taught
 from bert_keras.objectives.settings import DistillationSettings
@@ -108,6 +108,8 @@ def test_folders_that_cannot_teach_are_one_line(tmp_path):
     refused(teach(tmp_path / "encoder", built(BertBackbone, CONFIG)), "encoder: has no trained masked-LM head")
     electra = built(ElectraDiscriminator, ElectraConfig(CONFIG, 32, 1.0))
     refused(teach(tmp_path / "electra", electra), "electra: has no trained masked-LM head")
+    write_electra(tmp_path / "narrow", 0.5)
+    refused(str(tmp_path / "narrow"), "narrow: has hidden_size 16, the student is wider, 32")
     refused(str(tmp_path / "nowhere"), "nowhere: no such folder")
     weights = tmp_path / "good" / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-9])
@@ -136,10 +138,19 @@ def test_a_stopped_training_resumes_with_equal_weights(taught, tmp_path, capfd):
     assert largest_difference(*models) == 0 and largest_difference(without_relations, models[0]) > 1e-5
 
 
-def test_an_electra_s_generator_teaches(tmp_path):
+def write_electra(directory, generator_size):
+    """The folder of a discriminator, with that of its generator in it; the generator."""
     exact = dataclasses.replace(CONFIG, hidden_act="gelu_erf")
-    generator = built(ElectraGenerator, ElectraConfig(exact, 32, 1.0), seed=3)
-    teacher = read_teacher(teach(tmp_path / "generator", generator), "mlm", CONFIG, 16, TOKENIZER, "EXAMPLES")
+    electra = built(ElectraForPreTraining, ElectraConfig(exact, 32, generator_size), seed=3)
+    teach(directory, electra.discriminator)
+    teach(directory / "generator", electra.generator)
+    return electra.generator
+
+
+@pytest.mark.parametrize("folder", ["electra", "electra/generator"])
+def test_an_electra_s_generator_teaches(tmp_path, folder):
+    generator = write_electra(tmp_path / "electra", 1.0)
+    teacher = read_teacher(str(tmp_path / folder), "mlm", CONFIG, 16, TOKENIZER, "EXAMPLES")
     taught = Taught(built(BertForPreTraining, CONFIG), teacher, heads=2)
     ids = np.full((2, 16), 7)
     inputs = {"input_ids": ids, "input_mask": ids > 0, "segment_ids": 0 * ids}

@@ -17,6 +17,7 @@ import httpx
 import pytest
 
 from serving.client import Client, ClientError
+from serving.middleware.settings import SecuritySettings
 from serving.protos import PredictionServiceStub
 from serving.server import CannotListen, Server
 from tests.support.processes import free_ports
@@ -24,13 +25,34 @@ from tests.support.serving.running import predict_request, running, wait_for
 
 Push = Callable[[Path, int, int], Path]
 ROOT = Path(__file__).parents[3]
+OPEN = SecuritySettings(allow_insecure=True)
 
 
 def test_a_taken_port_is_reported_in_one_line(server: Server, tmp_path: Path) -> None:
     for grpc_port, rest_port in ((server.grpc_port, 0), (0, server.rest_port)):
-        message = f"^cannot listen on 127.0.0.1:{grpc_port or rest_port}: .*$"
+        message = f"^cannot listen on 127.0.0.1:{grpc_port or rest_port}: is another server running.*$"
         with pytest.raises(CannotListen, match=message):
             Server(tmp_path, grpc_port=grpc_port, rest_port=rest_port)
+
+
+@pytest.mark.parametrize(("host", "shown"), [("::1", "[::1]"), ("[::1]", "[::1]"), ("::", "[::]"), ("[::]", "[::]")])
+def test_ipv6(tmp_path: Path, host: str, shown: str) -> None:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        pytest.skip("no IPv6 here")
+    with Server(tmp_path, grpc_port=0, rest_port=0, host=host, security=OPEN) as server:
+        assert server.host == shown
+        for address in ("[::1]", "127.0.0.1") if shown == "[::]" else ("[::1]",):
+            url = f"http://{address}:{server.rest_port}/v1/models"
+            assert httpx.get(url, trust_env=False, timeout=60).status_code == 200
+            with grpc.insecure_channel(f"{address}:{server.grpc_port}", [("grpc.enable_http_proxy", 0)]) as channel:
+                grpc.channel_ready_future(channel).result(60)
+
+
+def test_a_host_that_is_not_here_is_the_reason(tmp_path: Path) -> None:
+    with pytest.raises(CannotListen, match=r"^cannot listen on 192\.0\.2\.1:0: Cannot assign requested address"):
+        Server(tmp_path, grpc_port=0, rest_port=0, host="192.0.2.1", security=OPEN)
 
 
 def test_stop_frees_both_ports(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ def test_texts_have_vectors_and_tokens(http: httpx.Client) -> None:
 
 
 def test_null_is_the_default(http: httpx.Client) -> None:
-    given = {"encoding_format": None, "dimensions": None, "user": None}
+    given = {"encoding_format": None, "dimensions": None, "user": None, "truncation": None}
     status, answer = post(http, model="bert", input="abc", **given)
     assert (status, answer) == post(http, model="bert", input="abc") and status == 200
 
@@ -64,6 +64,7 @@ def test_base64_is_little_endian_float32(http: httpx.Client) -> None:
         ),
         ({"model": "bert", "input": "a", "output_dtype": "base64"}, 400, "output_dtype must be one of float, int8"),
         ({"model": "bert", "input": "a", "encoding_format": "binary"}, 400, "binary is for a multiple of 8 dimensions"),
+        ({"model": "bert", "input": "a", "truncation": False}, 400, "truncate (Cohere) must be END, truncation (Vo"),
         ({"model": "bert", "input": "a", "dimensions": 3}, 400, "dimensions is 3; it must be from 1 to 2"),
         ({"model": "bert", "input": "a", "dimensions": 0}, 400, "dimensions is 0; it must be from 1 to 2"),
         ({"model": "bert", "input": "a", "output_dimension": 1.5}, 400, "dimensions is 1.5; it must be from 1 to 2"),
@@ -158,7 +159,7 @@ def test_an_encoding_format_or_an_output_dtype_names_the_type(http: httpx.Client
 
 
 def test_cohere_s_embed(http: httpx.Client) -> None:
-    body = {"model": "bert", "texts": ["abc", "abcde"], "input_type": "search_query"}
+    body = {"model": "bert", "texts": ["abc", "abcde"], "input_type": "search_query", "truncate": "END"}
     answer = http.post("/v2/embed", json={**body, "embedding_types": ["float", "base64", "uint8"]}).json()
     by_type = answer["embeddings"]
     np.testing.assert_allclose(by_type["float"], [[1.5, 0.3], [2.5, 0.5]], rtol=1e-6)
@@ -172,6 +173,7 @@ def test_cohere_s_embed(http: httpx.Client) -> None:
         ({"texts": []}, "texts must be a text or a list of at least one text"),
         ({"embedding_types": ["float16"]}, "embedding_types must be one of float, int8"),
         ({"model": None}, "model must be the name of a served model"),
+        *(({"truncate": value}, "long texts are cut: truncate (Cohere) must be END") for value in ("NONE", "START", 1)),
     ):
         refused = http.post("/v2/embed", json={**body, **wrong})
         assert refused.status_code == 400 and refused.json()["message"].startswith(message)

@@ -84,6 +84,7 @@ def test_binary_texts(http: httpx.Client) -> None:
         ({"inputs": []}, "takes text: DT_STRING[?]; given: nothing"),
         ({"inputs": [1]}, "inputs must be a list of objects, each with a name"),
         (body(texts("a"), outputs=[{}]), "outputs must be a list of objects, each with a name"),
+        (body(texts("a"), id="\ud800"), "half of a surrogate pair"),
         (body(texts("a"), parameters=1), "parameters must be an object"),
         (body(texts("a"), signature=1), "signature_name must be a string"),  # type: ignore[arg-type]
         (body(texts("a", name="b")), "no input 'b'; expected: text"),
@@ -100,7 +101,7 @@ def test_binary_texts(http: httpx.Client) -> None:
     ],
 )
 def test_what_is_wrong_is_named(http: httpx.Client, request_: dict[str, Any], message: str) -> None:
-    answer = http.post(INFER, json=request_)
+    answer = http.post(INFER, content=json.dumps(request_))
     assert answer.status_code == 400 and message in answer.json()["error"]
 
 
@@ -126,6 +127,8 @@ def test_a_wrong_length_of_the_json(http: httpx.Client, length: str) -> None:
         ("/v2/models/bert/ready", 200, {"name": "bert", "ready": True}),
         ("/v2/models/none/ready", 404, None),
         ("/v2/models/bert/versions/2/ready", 404, None),
+        (f"/v2/models/bert/versions/{'9' * 5000}/ready", 404, None),
+        ("/v2/models/bert/ready/", 404, None),  # not a redirect to the host that the client names
         ("/v2/health/other", 404, None),
     ],
 )

@@ -81,7 +81,7 @@ def test_documents_come_best_first_with_cohere_s_and_jina_s_fields(post: Callabl
 
 
 def test_texts_have_a_bare_list_as_text_embeddings_inference(post: Callable[..., Any]) -> None:
-    answer = post("/rerank", query="xy", texts=DOCUMENTS, raw_scores=True, return_text=True, truncate=True)
+    answer = post("/rerank", query="xy", texts=DOCUMENTS, raw_scores=True, return_text=True, truncate=False)
     expected = [{"index": index, "score": NUMBERS[index], "text": DOCUMENTS[index]} for index in BEST_FIRST]
     assert answer == expected
     scores = post("/rerank", model="cross", query="xy", texts=DOCUMENTS, truncation_direction="Right")
@@ -116,6 +116,7 @@ def test_predict_gives_the_same_numbers_over_grpc(reranker: Server) -> None:
         ({"query": "a", "documents": ["a"], "return_documents": 1}, 400, "return_documents is 1; it must be true or"),
         ({"query": "a", "texts": ["a"], "raw_scores": "yes"}, 400, "raw_scores is 'yes'; it must be true or false"),
         ({"query": "a", "documents": [{"text": "a"}], "rank_fields": ["title"]}, 400, "rank_fields is ['title']"),
+        ({"query": "a", "documents": ["a"], "truncation": False}, 400, "truncation is False; it must be true: long"),
         ({"query": "a", "texts": ["a"], "truncation_direction": "Left"}, 400, "truncation_direction is 'Left'"),
         (
             {"query": "a", "documents": ["a"], "model": "bert"},

@@ -115,6 +115,7 @@ def test_a_version_in_the_path(http: httpx.Client) -> None:
         ("GET", "/v1/models/other", 404, "Could not find any versions of model other"),
         ("GET", "/v1/models/bert/versions/2", 404, "Could not find version 2 of model bert"),
         ("GET", "/v1/models/bert/versions/2/metadata", 404, "Servable not found"),
+        pytest.param("GET", f"/v1/models/bert/versions/{'9' * 5000}", 404, "Could not find version 99", id="digits"),
         ("GET", "/v1/models/bert/versions/two", 400, "Malformed request: GET /v1/models/bert/versions/two"),
         ("GET", PREDICT, 404, "Could not find any versions of model bert:predict"),
         ("PUT", PREDICT, 400, "Malformed request: PUT"),

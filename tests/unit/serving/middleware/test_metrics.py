@@ -117,6 +117,7 @@ def test_the_memory_of_the_process(page: tuple[str, str, Path]) -> None:
 def test_examples_gauges_and_a_warm_up_that_fails() -> None:
     metrics = Metrics()
     metrics(RequestRecord("Classify", "REST", "bert", 7, "classify", rows=5, seconds=0.25, code=grpc.StatusCode.OK))
+    metrics(RequestRecord("Rerank", "REST", "cross", 7, rows=4, code=grpc.StatusCode.OK))
     metrics(RequestRecord("GetModelStatus", "GRPC", "bert", 7, code=grpc.StatusCode.OK))
     metrics.watch("queue_length", "Requests that wait.", lambda: 3)
     with pytest.raises(ValueError), metrics.measured("warm-up", Path("/base/7")):
@@ -128,7 +129,8 @@ def test_examples_gauges_and_a_warm_up_that_fails() -> None:
     latency = {"model_name": "bert", "API": "Classify", "entrypoint": "REST"}
     assert value(page, ":tensorflow:serving:request_latency_sum", **latency) == pytest.approx(250_000)
     counted = [name for name, _ in samples(page) if name == ":tensorflow:serving:request_count"]
-    assert len(counted) == 1
+    assert len(counted) == 2
+    assert value(page, ":tensorflow:serving:request_count", model_name="cross", status="OK") == 1
     assert value(page, "bert_tfx_queue_length") == 3
     warm = ":tensorflow:serving:model_warmup_latency_count"
     assert value(page, warm, model_path="/base/7", status="INTERNAL") == 1

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from serving.models import servable as servable_module
 from serving.models.servable import GraphServable as Servable
 
 ROOT = Path(__file__).parents[4]
@@ -50,6 +51,13 @@ def versions(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 def answers(servable: Servable, signature: str = "") -> list[list[float]]:
     found = servable.predict(signature, {"words": np.array([b"a", b"b"], object)})
     return [found["weighted"].ravel().tolist(), found["twice"][:, 1].tolist()]
+
+
+def test_an_operation_has_as_many_threads_as_the_container_has_cores(
+    versions: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(servable_module, "cores", lambda: 3)
+    assert Servable("m", 1, versions[0])._session._config.intra_op_parallelism_threads == 3
 
 
 def test_weights_and_assets_are_separate(versions: list[Path]) -> None:

@@ -1,10 +1,12 @@
 """TensorFlow Serving's batching parameters file."""
 
+import os
 from pathlib import Path
 
 import pytest
 
 from serving.errors import ServingError
+from serving.scheduling import batching_parameters
 from serving.scheduling.batching_parameters import BatchingSettings, read_batching_parameters
 
 
@@ -43,3 +45,15 @@ def test_errors_name_the_file(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(ServingError, match=message) as raised:
         read_batching_parameters(file)
     assert str(file) in str(raised.value)
+
+
+@pytest.mark.parametrize("limit, threads", [("", 64), ("max 100000", 64), ("150000 100000", 2), ("9900000 100000", 64)])
+def test_as_many_calls_at_once_as_the_container_has_cores(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, threads: int
+) -> None:
+    """Of 64; limits in the kernel's Documentation, admin-guide/cgroup-v2.rst."""
+    if limit:
+        (tmp_path / "cpu.max").write_text(limit + "\n")
+    monkeypatch.setattr(batching_parameters, "_CPU_LIMIT", tmp_path / "cpu.max")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(64))
+    assert BatchingSettings().num_batch_threads == threads

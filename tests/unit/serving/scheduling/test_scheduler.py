@@ -47,6 +47,20 @@ class Engine:
         return {"tokens": tokens, "counts": np.array([len(row) for row in words])}
 
 
+class Tagger(Engine):
+    """Its words are the text's own, and their padding is ""."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.outputs = {"words": (object, (-1, -1)), "counts": (np.int64, (-1,))}
+
+    def answer(self, text: np.ndarray) -> dict[str, np.ndarray]:
+        outputs = super().answer(text)
+        words, counts = outputs.pop("tokens"), outputs["counts"]
+        words[np.arange(words.shape[1]) >= counts[:, None]] = b""
+        return {**outputs, "words": words}
+
+
 class Incomplete(Engine):
     """Leaves a row out, so that a shared call cannot be cut into its requests."""
 
@@ -110,6 +124,19 @@ def test_requests_of_about_the_same_length_share_a_call() -> None:
         [[b"abcde", b"[PAD]"], [b"a", b"b"]],
         [[b"abcd"]],
     ]
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_a_word_that_looks_like_padding_is_answered(alone: bool) -> None:
+    servable = EngineServable("bert", 1, Path(), {"serving_default": Tagger()}, BatchingSettings())
+    jobs = [servable.prepare("", {"text": np.array([text], object)}) for text in (b"see [PAD]", b"a b <pad>", b"a")]
+    for job in jobs:
+        (call := Call(job.budget)).take(job)
+        for other in jobs if not alone else ():
+            call.take(other)
+        call.compute()
+    words = [job.result()["words"].tolist() for job in jobs]
+    assert words == [[[b"see", b"[PAD]"]], [[b"a", b"b", b"<pad>"]], [[b"a"]]]
 
 
 def test_threads_divide_what_waits_among_them() -> None:
