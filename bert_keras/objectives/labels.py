@@ -40,7 +40,10 @@ def label_objective(name: str, labels: str = "labels", nll_and_hits: Callable[..
     def totals(batch):
         return (ops.sum(weights(batch)),)
 
-    return Objective(name, ("nll", "correct", "weight"), example_sums, totals, _loss, _metrics)
+    def loss(sums, totals):
+        return ops.divide_no_nan(sums["nll"], totals[0])
+
+    return Objective(name, ("nll", "correct", "weight"), example_sums, totals, loss, _metrics)
 
 
 def sigmoid_nll_and_hits(logits, labels):
@@ -48,10 +51,6 @@ def sigmoid_nll_and_hits(logits, labels):
     logits, is_label = ops.cast(logits, "float32"), labels > 0
     hits = ops.equal(logits >= 0, is_label)
     return ops.softplus(ops.where(is_label, -logits, logits)), ops.cast(hits, "float32")
-
-
-def _loss(sums, totals):
-    return ops.divide_no_nan(sums["nll"], totals[0])
 
 
 def _metrics(sums: Mapping[str, float]) -> dict[str, float]:

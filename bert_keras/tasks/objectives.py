@@ -52,10 +52,6 @@ def _number_sums(outputs, batch):
     return {"squared_error": errors * weights, "weight": weights}
 
 
-def _number_metrics(sums: Mapping[str, float]) -> dict[str, float]:
-    return {"loss": sums["squared_error"] / max(sums["weight"], 1e-5)}
-
-
 def _span_sums(outputs, batch):
     """float32 [B] for each of `SPAN_SUMS`; `nll` is the negative log-likelihood over all T positions, in nats."""
     weights = ops.cast(batch["weights"], "float32")
@@ -81,7 +77,7 @@ number_objective = Objective(
     _number_sums,
     _totals,
     lambda sums, totals: ops.divide_no_nan(sums["squared_error"], totals[0]),
-    _number_metrics,
+    lambda sums: {"loss": sums["squared_error"] / max(sums["weight"], 1e-5)},
 )
 ranking_objective = label_objective("ranking", nll_and_hits=sigmoid_nll_and_hits)
 list_objective = label_objective("ranking")

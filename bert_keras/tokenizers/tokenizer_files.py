@@ -19,9 +19,11 @@ from bert_keras.tokenizers.vocabulary_files import (
     BPE_VOCABULARY_FILE,
     FAST_TOKENIZER_FILE,
     LENGTHS,
+    SENTENCEPIECE_FILES,
     TOKENIZER_FILE,
     UNIGRAM_RULES,
     Vocabulary,
+    read_settings,
 )
 from bert_keras.tokenizers.wordpiece import BertTokenizer
 
@@ -101,15 +103,12 @@ _HARMLESS = """
 _REPLACED = ({"String": "``"}, {"String": "''"}, {"Regex": " {2,}"}, {"Regex": r"\s{2,}|[\n\r\t]"})
 
 
-def read_rules(directory: str, vocabulary: Vocabulary | None) -> tuple[dict[str, Any], tuple[str, ...]]:
+def read_rules(directory: str, vocabulary: Vocabulary) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Read the rules of a folder's WordPiece vocabulary, and remarks on rare texts that get other ids.
 
-    `vocabulary`: the folder's; None: it has none, and nothing is read. Returns the fields of `Normalization` that the
-    folder gives: without `lower_case` if it does not say it, none of another algorithm. InputError: a field asks for
-    what no tokenizer here does, or two files contradict each other.
+    Returns the fields of `Normalization` that the folder gives: without `lower_case` if it does not say it, none of
+    another algorithm. InputError: a field asks for what no tokenizer here does, or two files contradict each other.
     """
-    if vocabulary is None:
-        return {}, ()
     algorithm, kind = next((name, row) for name, row in _KINDS.items() if row.name == vocabulary.algorithm)
     format_ = vocabulary.known_format
     paths = [os.path.join(directory, name) for name in (TOKENIZER_FILE, FAST_TOKENIZER_FILE, _MAP_FILE)]
@@ -128,13 +127,17 @@ def read_rules(directory: str, vocabulary: Vocabulary | None) -> tuple[dict[str,
         remarks += _check_fast(paths[1], fast, algorithm, vocabulary) if fast else ()
         if algorithm == "WordPiece":
             rules = _wordpiece_rules(paths, settings, fast, vocabulary, any_rules)
-        elif algorithm == "Unigram" and fast and not any_rules:
-            _check_unigram(paths, settings, fast, format_)
+        elif algorithm == "Unigram" and fast:
+            # Without a SentencePiece file beside it `tokenizer.json` is what was read.
+            is_alone = not any(os.path.exists(os.path.join(directory, name)) for name in SENTENCEPIECE_FILES)
+            if not is_alone or not (any_rules or format_ == FORMATS["roberta"]):
+                _check_unigram(paths, settings, fast, format_)
     except InputError:
         raise
     except (AttributeError, IndexError, KeyError, TypeError, ValueError, StopIteration) as error:
         raise InputError(f"{paths[1]} is not what `tokenizers` writes ({error!r}); copy it again") from error
-    added = [*_contents(settings, names), *(token["content"] for token in fast.get("added_tokens") or ())]
+    added = [text for fields in (settings, names) for name in _ADDED for text in _content(fields.get(name))]
+    added += [*(token["content"] for token in fast.get("added_tokens") or ())]
     # SentencePiece keeps its own user-defined pieces whole.
     known = {*format_.tokens.values(), *vocabulary.added, *(vocabulary.tokens if algorithm == "Unigram" else ())}
     if others := [t for t in dict.fromkeys(added) if t not in known and not UNUSED.fullmatch(t)]:
@@ -147,6 +150,21 @@ def read_rules(directory: str, vocabulary: Vocabulary | None) -> tuple[dict[str,
     if settings.get("add_prefix_space") and algorithm == "BPE":
         remarks += (f"the tokenizer of {directory} adds a space before every text; here none is added",)
     return rules, remarks
+
+
+def gives_segments(directory: str) -> bool:
+    """Return whether the second text of a pair has segment id 1, by the files that `read_rules` has checked.
+
+    InputError: `tokenizer.json` gives other segment ids.
+    """
+    names, path = read_settings(directory).get("model_input_names"), os.path.join(directory, FAST_TOKENIZER_FILE)
+    ids = [1]
+    for step in _steps(read_json(path).get("post_processor") if os.path.exists(path) else None, "processors"):
+        if step["type"] == "TemplateProcessing":
+            ids = [part["type_id"] for parts in step["pair"] for part in parts.values()]
+            if ids not in ([0] * len(ids), [0] * (len(ids) - 2) + [1, 1]):
+                refuse(path, "post_processor's type_id", ids, "0 for the first text, 0 or 1 for the second")
+    return (names is None or "token_type_ids" in names) and ids[-1] == 1
 
 
 def refuse(path: str, field: str, value: Any, supported: str, remedy: str = _REMEDY) -> NoReturn:
@@ -191,12 +209,6 @@ def _check_names(path: str, fields: dict[str, Any], format_: SequenceFormat) -> 
         for content in _content(fields.get(f"{name}_token")):
             if content != token:
                 refuse(path, f"{name}_token", content, json.dumps(token))
-
-
-def _contents(*files: dict[str, Any]) -> Iterator[str]:
-    for fields in files:
-        for name in _ADDED:
-            yield from _content(fields.get(name))
 
 
 def _content(value: Any) -> Iterator[str]:
@@ -317,10 +329,11 @@ def _contradiction(paths: list[str], theirs: Mapping[str, Any], said: Mapping[st
 def _check_unigram(paths: list[str], settings: dict[str, Any], fast: dict[str, Any], format_: SequenceFormat) -> None:
     steps = [step["type"] for step in _steps(fast.get("normalizer"), "normalizers")]
     is_albert = format_ == FORMATS["albert"]
-    if format_ == FORMATS["roberta"]:  # XLM-RoBERTa's and CamemBERT's classes have no rules
-        return
     said = dict(zip(UNIGRAM_RULES, (is_albert, not is_albert), strict=True))
     theirs = dict(zip(UNIGRAM_RULES, ("Lowercase" in steps, "StripAccents" not in steps), strict=True))
-    said |= {name: settings[name] for name in said if settings.get(name) is not None}
+    if format_ != FORMATS["roberta"]:
+        said |= {name: settings[name] for name in said if settings.get(name) is not None}
+    elif theirs != said:  # XLM-RoBERTa's and CamemBERT's classes have no rules
+        refuse(paths[1], "normalizer", steps, "no Lowercase, StripAccents beside a SentencePiece file")
     if theirs != said:
         _contradiction(paths, theirs, said)

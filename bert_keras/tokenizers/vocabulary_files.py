@@ -203,27 +203,25 @@ def _in_order(ids: dict[str, Any], path: str, first: int) -> list[str]:
 
 
 def _padded(tokens: list[str], path: str, vocab_size: int, config_file: str) -> list[str]:
-    """The tokens, and unused names where the word embeddings are padded to a multiple of 8, 16, ..., 128, or 100."""
+    """The tokens, and unused names for further rows of the word embeddings: up to 5 %, or to a multiple of 8 to 128."""
     multiple = max(min(vocab_size & -vocab_size, _LARGEST_MULTIPLE), 0 if vocab_size % 100 else 100)
     if len(tokens) == vocab_size:
         return tokens
-    if multiple < _SMALLEST_MULTIPLE or not 0 < vocab_size - len(tokens) < multiple:
+    most = max(multiple - 1 if multiple >= _SMALLEST_MULTIPLE else 0, len(tokens) // 20)
+    if not 0 < vocab_size - len(tokens) <= most:
         raise InputError(
             f"{path} has {len(tokens)} tokens, but the word embeddings have {vocab_size} rows "
             f"(vocabulary size of {config_file}); use the file that the model was trained with"
         )
-    _tell_padded(path, len(tokens), vocab_size, multiple)
+    _tell_padded(path, len(tokens), vocab_size)
     known = set(tokens)
     names = (name for i in itertools.count(len(tokens)) if (name := f"[unused{i}]") not in known)
     return [*tokens, *itertools.islice(names, vocab_size - len(tokens))]
 
 
 @functools.cache
-def _tell_padded(path: str, size: int, vocab_size: int, multiple: int) -> None:
-    notify(
-        f"{path} has {size:,} tokens, the word embeddings {vocab_size:,} rows, padded to a multiple of {multiple}: the "
-        "further rows get unused names"
-    )
+def _tell_padded(path: str, size: int, vocab_size: int) -> None:
+    notify(f"{path} has {size:,} tokens, the word embeddings {vocab_size:,} rows: the further rows get unused names")
 
 
 def _pairs(merges: list[list[str]], path: str) -> list[tuple[str, str]]:

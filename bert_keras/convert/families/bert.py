@@ -4,7 +4,6 @@ from typing import Any
 
 from bert_keras.convert.families.family import Family, KerasHubClass, TaskHead, plain_fields, task_heads
 from bert_keras.convert.weight_map import bert_heads, electra_heads
-from bert_keras.models.config import BertConfig
 from bert_keras.tokenizers.protocol import BYTE_BPE, SENTENCEPIECE, WORDPIECE
 
 BERT = Family(
@@ -34,10 +33,6 @@ def _fields_here(stored: dict[str, Any]) -> dict[str, Any]:
     return stored
 
 
-def _fields_there(family: Family, config: BertConfig, width: int, activation: str) -> dict[str, Any]:
-    return {**plain_fields(family, config, width, activation), "embedding_size": width}
-
-
 ELECTRA = Family(
     name="electra",
     title="ELECTRA",
@@ -51,7 +46,10 @@ ELECTRA = Family(
     keras_hub=KerasHubClass("ElectraBackbone", "gelu_tanh", 1e-12, "vocab_size", tokenizer="ElectraTokenizer"),
     exact_head=True,
     fields_here=_fields_here,
-    fields_there=_fields_there,
+    fields_there=lambda family, config, width, activation: {
+        **plain_fields(family, config, width, activation),
+        "embedding_size": width,
+    },
     task_heads=task_heads(
         TaskHead("classifier.out_proj", "classifier.dense", ("gelu",)),
         TaskHead("classifier", "sequence_summary.summary", ("gelu",), must_be=_SUMMARY),

@@ -24,10 +24,6 @@ _FIELDS: dict[str, tuple[str, Any]] = {
 _ALWAYS = {"type_vocab_size": 0, "layer_norm_eps": 1e-12}
 
 
-def _fields_here(stored: dict[str, Any]) -> dict[str, Any]:
-    return {here: stored.get(there, default) for here, (there, default) in _FIELDS.items()} | _ALWAYS
-
-
 def _fields_there(family: Family, config: BertConfig, width: int, activation: str) -> dict[str, Any]:
     check_plain(plain_but_for(config, _ALWAYS, family.title), "Hugging Face's DistilBERT")
     return {there: getattr(config, here) for here, (there, _) in _FIELDS.items()} | {"activation": activation}
@@ -56,7 +52,7 @@ DISTILBERT = Family(
         (r"^cls\.predictions\.transform\.LayerNorm", "vocab_layer_norm"),
         (r"^cls\.predictions\.bias", "vocab_projector.bias"),
     ),
-    fields_here=_fields_here,
+    fields_here=lambda stored: {here: stored.get(*there) for here, there in _FIELDS.items()} | _ALWAYS,
     fields_there=_fields_there,
     has_segments=False,
     masked_lm_only=True,

@@ -29,8 +29,8 @@ from bert_keras.models.config import BertConfig, HiddenAct, Part
 from bert_keras.tokenizers import vocabulary_files
 from bert_keras.tokenizers.byte_bpe import ByteBpeTokenizer
 from bert_keras.tokenizers.fast_tokenizer import write_fast_tokenizer
-from bert_keras.tokenizers.protocol import SENTENCEPIECE, Tokenizer, format_of
-from bert_keras.tokenizers.tokenizer_files import read_rules
+from bert_keras.tokenizers.protocol import FORMATS, SENTENCEPIECE, Tokenizer, format_of
+from bert_keras.tokenizers.tokenizer_files import gives_segments, read_rules
 from bert_keras.tokenizers.vocabulary_files import (
     TOKENIZER_FILE,
     VOCABULARY_FILE,
@@ -174,7 +174,11 @@ def write_huggingface(folder: ModelFolder, directory: str) -> Written:
             if not only_fast:
                 vocabulary_files.write_vocabulary(temporary, tokenizer)
             settings = settings_of(tokenizer, length)
-            if family.only_fast_tokenizer or tokenizer.algorithm == SENTENCEPIECE or only_fast:
+            if not (tokenizer.has_segments and encoder.type_vocab_size):
+                settings["model_input_names"] = ["input_ids", "attention_mask"]
+            # MPNet's vocabulary has BERT's special tokens beside its own.
+            only_fast = only_fast or family.only_fast_tokenizer or tokenizer.format == FORMATS["mpnet"]
+            if only_fast or tokenizer.algorithm == SENTENCEPIECE:
                 settings |= write_fast_tokenizer(temporary, tokenizer)
             files_.write_json(temporary, TOKENIZER_FILE, settings)
         files_.write_json(temporary, CONFIG_FILE, fields)
@@ -266,4 +270,6 @@ def _read_vocabulary(directory: str, architecture: Architecture) -> tuple[Vocabu
     vocabulary = dataclasses.replace(vocabulary, format=format_)
     said, remarks = read_rules(directory, vocabulary)
     said = sentence_transformers.lower_cased(directory, vocabulary, said)
-    return dataclasses.replace(vocabulary, rules=said), remarks
+    if architecture.encoder.type_vocab_size and not gives_segments(directory):
+        format_ = format_._replace(has_segments=False)
+    return dataclasses.replace(vocabulary, rules=said, format=format_), remarks

@@ -82,13 +82,13 @@ def read_embedding(directory: str, positions: int) -> tuple[EmbeddingSettings, t
     return EmbeddingSettings("cls" if mode == "cls" else "mean", len(kinds) == 3, limit), _remarks(directory)
 
 
-def lower_cased(directory: str, vocabulary: Vocabulary | None, rules: dict[str, Any]) -> dict[str, Any]:
+def lower_cased(directory: str, vocabulary: Vocabulary, rules: dict[str, Any]) -> dict[str, Any]:
     """The rules of a folder's tokenizer, or, if the model lower-cases before it, those of both.
 
     `rules`: result of `read_rules`. InputError: a setting asks for another text or vector than `embed` gives.
     """
     path, settings = _settings(directory)
-    if not settings.get("do_lower_case") or vocabulary is None:
+    if not settings.get("do_lower_case"):
         return rules
     if vocabulary.algorithm != WORDPIECE:
         refuse(path, "do_lower_case", True, "false, or a WordPiece vocabulary", _REMEDY)

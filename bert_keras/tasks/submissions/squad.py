@@ -42,15 +42,11 @@ def read_texts(rows: Sequence[TaskRow], path: str) -> list[str | None]:
 
 def read_null_odds(rows: Sequence[TaskRow], answers: Sequence[str | None], path: str) -> list[float | None]:
     """Read one number per question, None if neither the file nor the answers have one."""
-    odds = _values(rows, path, "a number", _is_number)
+    odds = _values(rows, path, "a number", lambda odd: type(odd) in (int, float) and math.isfinite(odd))
     for row, answer, value in zip(rows, answers, odds, strict=True):
         if answer is not None and value is None:
             raise InputError(f"{path}: {row.row_id} is missing, but has a prediction; give the odds of the same run")
     return odds
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _values(rows: Sequence[TaskRow], path: str, wanted: str, fits: Callable[[Any], bool]) -> list[Any]:

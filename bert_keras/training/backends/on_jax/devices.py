@@ -46,7 +46,7 @@ class JaxDevices:
                 f"JAX finds no device ({reason}); unset JAX_PLATFORMS, or install its plugin: docs/gpus.md"
             ) from error
         platform = devices[0].platform
-        if platform == "cpu" and _has_gpu() and "cpu" not in os.environ.get("JAX_PLATFORMS", ""):
+        if platform == "cpu" and glob.glob("/dev/nvidia[0-9]*") and "cpu" not in os.environ.get("JAX_PLATFORMS", ""):
             raise InputError(
                 "this machine has an NVIDIA GPU, but JAX has no plugin for it: pip install 'jax[cuda12]', or set "
                 "JAX_PLATFORMS=cpu to train on the processor (docs/gpus.md)"
@@ -84,7 +84,3 @@ def _join(coordinator: str, workers: int, worker: int) -> None:
     if os.environ.get("JAX_PLATFORMS") == "cpu":
         jax.config.update("jax_cpu_collectives_implementation", "gloo")
     jax.distributed.initialize(coordinator, workers, worker)
-
-
-def _has_gpu() -> bool:
-    return bool(glob.glob("/dev/nvidia[0-9]*"))

@@ -58,10 +58,6 @@ def _gpus() -> list:
     return tf.config.list_logical_devices("GPU")
 
 
-def _one_device() -> tf.distribute.Strategy:
-    return tf.distribute.OneDeviceStrategy("/gpu:0" if _gpus() else "/cpu:0")
-
-
 def _processor() -> tf.distribute.Strategy:
     with contextlib.suppress(RuntimeError):  # they are in use already
         tf.config.set_visible_devices([], "GPU")
@@ -96,7 +92,7 @@ def _tpu() -> tf.distribute.Strategy:
 
 
 _STRATEGIES: dict[str, Callable[[], tf.distribute.Strategy]] = {
-    "one_device": _one_device,
+    "one_device": lambda: tf.distribute.OneDeviceStrategy("/gpu:0" if _gpus() else "/cpu:0"),
     "processor": _processor,
     "mirrored": _mirrored,
     "multi_worker": _multi_worker,

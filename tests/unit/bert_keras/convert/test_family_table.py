@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
+import tokenizers
 from safetensors.numpy import load_file
 
 from bert_keras.convert.architecture import Architecture, new_model
@@ -135,6 +136,20 @@ def test_it_is_read_and_written(family, folder, written, tmp_path):
         else:
             with pytest.raises(InputError):
                 export(again, str(tmp_path / to), to)
+
+
+def test_others_read_the_written_tokenizer_as_it_is_read_here(family, folder, written):
+    """`BertTokenizer` of transformers would give an MPNet BERT's special tokens, and a DistilBERT segments."""
+    settings = json.loads(Path(written, "tokenizer_config.json").read_text())
+    takes_segments = bool(folder.tokenizer.has_segments and folder.config.type_vocab_size)
+    assert ("model_input_names" in settings) == (not takes_segments)
+    assert "token_type_ids" not in settings.get("model_input_names", ())
+    if Path(written, "tokenizer.json").exists():
+        ours = folder.inputs(["the cat"], ["a cat"])
+        theirs = tokenizers.Tokenizer.from_file(f"{written}/tokenizer.json").encode("the cat", "a cat")
+        assert theirs.ids == ours["input_ids"][0][ours["input_mask"][0] > 0].tolist()
+    else:
+        assert folder.tokenizer.format.cls in ("[CLS]", settings["tokenizer_class"].replace("RobertaTokenizer", "<s>"))
 
 
 def test_it_is_trained_on(family, folder, written):

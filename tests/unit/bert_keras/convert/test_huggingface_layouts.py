@@ -7,10 +7,14 @@ import shutil
 
 import pytest
 from safetensors.numpy import load_file
+from tokenizers import processors
 
+from bert_keras.convert.formats import export
 from bert_keras.errors import InputError
 from bert_keras.models.config import BertConfig
 from bert_keras.models.pretraining_heads import BertForPreTraining
+from bert_keras.tokenizers.fast_tokenizer import fast_tokenizer
+from bert_keras.tokenizers.vocabulary_files import read_wordpiece
 from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
 from tests.support.models.model_folders import assert_equal, change_tensors, read_huggingface, write_huggingface
 
@@ -80,7 +84,7 @@ def test_padded_word_embeddings_and_added_tokens_are_read(random_bert, tmp_path,
         (tmp_path / "tokenizer.json").write_text(json.dumps(fast))
     assert read_huggingface(str(tmp_path), cased=True).tokenizer.vocabulary == (*TOKENIZER.vocabulary, *names)
     told = capsys.readouterr().err
-    assert told.count("padded to a multiple of 16") == 1
+    assert told.count("the word embeddings 16 rows") == 1
     assert told.count("texts are not searched for [E1]") == (names[0] == "[E1]")
 
 
@@ -90,6 +94,8 @@ def test_padded_word_embeddings_and_added_tokens_are_read(random_bert, tmp_path,
         (16, {"[E1]": 10}, "no token has the id 9; they must be 0, 1, ..., 9"),
         (12, {}, "vocab.txt has 9 tokens, but the word embeddings have 12 rows"),
         (264, {}, "vocab.txt has 9 tokens, but the word embeddings have 264 rows"),
+        (9, {f"w{i}": 9 + i for i in range(91)}, "vocab.txt has 100 tokens, but the word embeddings have 9 rows"),
+        (106, {f"w{i}": 9 + i for i in range(91)}, "vocab.txt has 100 tokens, but the word embeddings have 106 rows"),
     ],
 )
 def test_other_sizes_of_vocabularies_are_refused(directory, vocab_size, added, says):
@@ -98,6 +104,44 @@ def test_other_sizes_of_vocabularies_are_refused(directory, vocab_size, added, s
     (directory / "added_tokens.json").write_text(json.dumps(added))
     with pytest.raises(InputError, match=says):
         read_huggingface(str(directory))
+
+
+def test_a_twentieth_of_the_rows_may_have_no_token(tmp_path):
+    """multilingual-e5-small has 250,002 tokens and 250,037 rows, dbmdz's Italian BERTs 31,102 and 32,102."""
+    (tmp_path / "vocab.txt").write_text("".join(f"w{i}\n" for i in range(100)))
+    assert read_wordpiece(str(tmp_path / "vocab.txt"), 105, "config.json").tokens[99:] == ["w99"] + [
+        f"[unused{i}]" for i in range(100, 105)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("settings", "types", "segments"),
+    [
+        ({}, None, [0, 0, 0, 0, 1, 1]),
+        ({}, "1", [0, 0, 0, 0, 1, 1]),
+        ({}, "0", [0] * 6),
+        ({"model_input_names": ["input_ids", "attention_mask"]}, None, [0] * 6),
+        ({"model_input_names": ["input_ids", "token_type_ids"]}, "1", [0, 0, 0, 0, 1, 1]),
+        ({}, "2", None),
+    ],
+)
+def test_segments_of_a_pair_are_those_of_transformers(directory, settings, types, segments):
+    path = directory / "tokenizer_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **settings}))
+    if types:
+        fast = fast_tokenizer(TOKENIZER)
+        template = f"[CLS] $A [SEP] $B:{types} [SEP]:{types}"
+        special = [(name, TOKENIZER.vocabulary.index(name)) for name in ("[CLS]", "[SEP]")]
+        fast.post_processor = processors.TemplateProcessing("[CLS] $A [SEP]", template, special)
+        fast.save(str(directory / "tokenizer.json"))
+    if segments is None:
+        with pytest.raises(InputError, match=r"type_id is \[0, 0, 0, 2, 2\]; supported: 0 for the first text, 0 or 1"):
+            read_huggingface(str(directory))
+        return
+    folder = read_huggingface(str(directory))
+    assert folder.inputs(["a a"], ["cat"])["segment_ids"][0].tolist() == segments
+    export(folder, str(directory / "again"), "hf")
+    assert read_huggingface(str(directory / "again")).tokenizer.has_segments == any(segments)
 
 
 @pytest.mark.parametrize("name", ["vocab.txt", "config.json", "tokenizer_config.json"])

@@ -144,6 +144,19 @@ def test_padding_and_added_tokens_get_rows(kind, tmp_path):
     assert graph_tokenizer_of(padded)(tf.constant(["Hello"])).to_list() == ids_of(plain, ["Hello"])
 
 
+@pytest.mark.parametrize("kind", ["xlm-roberta", "camembert"])
+def test_a_sentencepiece_file_has_no_rules_that_its_tokenizer_json_adds(kind, tmp_path):
+    shutil.copytree(GOLDEN / kind, tmp_path, dirs_exist_ok=True)
+    write_fast_tokenizer(str(tmp_path), read(tmp_path, kind))
+    path = tmp_path / "tokenizer.json"
+    fast = json.loads(path.read_text())
+    assert read(tmp_path, kind)
+    lowered = {"type": "Sequence", "normalizers": [{"type": "Lowercase"}, *fast["normalizer"]["normalizers"]]}
+    path.write_text(json.dumps({**fast, "normalizer": lowered}))
+    with pytest.raises(InputError, match=r'normalizer is \["Lowercase", .*supported: no Lowercase'):
+        read(tmp_path, kind)
+
+
 def test_a_pointer_of_git_lfs_is_named(tmp_path):
     (tmp_path / "spm.model").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 5\n")
     with pytest.raises(InputError, match=r"spm.model is a pointer of git-LFS in place of the file; fetch the file"):
