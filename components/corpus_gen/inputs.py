@@ -112,6 +112,12 @@ def _with_text(patterns: Sequence[str], settings: CorpusSettings) -> list[InputF
     return files
 
 
+def check_sources(files: Sequence[InputFile], setting: str, is_set: bool) -> None:
+    """InputError if a setting that needs sources with names is set, and the files have none."""
+    if is_set and not any(file.source_name for file in files):
+        raise InputError(f"{setting}: the text has no sources; name them with --corpus NAME=GLOB")
+
+
 def fingerprint(files: Sequence[InputFile]) -> str:
     """Hash of names and contents, an execution property: results for changed text are never taken from the cache.
 

@@ -127,21 +127,22 @@ def read_unit(
 
     InputError: the file is damaged or not text, or a record is malformed; names file and record.
     """
+    with input_errors(unit.path), opened(unit.path) as file:
+        if unit.start or unit.end is not None:
+            file.seek(unit.start)
+            yield from _read_content(file, unit.path, settings, counts, unit)
+        else:
+            yield from _read_file(file, unit.path, settings, counts)
+
+
+@contextlib.contextmanager
+def input_errors(path: str) -> Iterator[None]:
+    """Convert errors of opening or reading a file to InputError with a remedy."""
     try:
-        with opened(unit.path) as file:
-            if unit.start or unit.end is not None:
-                file.seek(unit.start)
-                yield from _read_content(file, unit.path, settings, counts, unit)
-            else:
-                yield from _read_file(file, unit.path, settings, counts)
+        yield
     except (*READ_ERRORS, *ARCHIVE_ERRORS) as error:
-        raise cannot_be_read(unit.path, error) from error
-
-
-def cannot_be_read(path: str, error: Exception) -> InputError:
-    """Error to report for an exception of opening or reading a file."""
-    reason = getattr(error, "strerror", None) or (str(error).splitlines() or [type(error).__name__])[0]
-    return InputError(f"{path}: cannot be read ({reason}); give a readable, whole file")
+        reason = getattr(error, "strerror", None) or (str(error).splitlines() or [type(error).__name__])[0]
+        raise InputError(f"{path}: cannot be read ({reason}); give a readable, whole file") from error
 
 
 def _read_file(file: BinaryIO, path: str, settings: CorpusSettings, counts: Counter[str]) -> Iterator[RawDocument]:
@@ -219,11 +220,12 @@ def format_of(head: bytes, source: str, settings: CorpusSettings) -> str:
         return "parquet"
     if is_tfrecord(head):
         return "tfrecord"
-    first = head.lstrip(b"\xef\xbb\xbf \r\n").split(b"\n", 1)[0]
+    first, line_feed, _ = head.lstrip(b"\xef\xbb\xbf \r\n").partition(b"\n")
     if first.startswith(b"<doc ") and first.rstrip().endswith(b">"):
         return "wikiextractor"
-    with contextlib.suppress(ValueError):
-        if first.startswith(b"{") and settings.text_field in json.loads(first):
+    with contextlib.suppress(ValueError, RecursionError):
+        # A line without an end may be longer than the head.
+        if (first.startswith(b'{"') and not line_feed) or (first.startswith(b"{") and json.loads(first)):
             return "jsonl"
     return "text"
 

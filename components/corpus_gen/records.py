@@ -4,18 +4,19 @@ Every reader yields (where, text): the location of the record for errors, and it
 """
 
 import csv
-import io
 import json
+import shutil
+import tempfile
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 from bert_keras.data.tfrecord import Example, read_records
 from bert_keras.errors import InputError
+from components.io.csv_rows import csv_rows
 from components.io.line_ranges import lines_between
 
 _PARQUET_ROWS = 256
-# Maximum size of a CSV field, as large as a record in memory.
-_MAX_FIELD = 2**31 - 1
+_TSV = {"delimiter": "\t", "quoting": csv.QUOTE_NONE}
 
 
 def read_jsonl(
@@ -45,22 +46,22 @@ def _field(record: Any, where: str, text_field: str) -> str | None:
 
 
 def read_table(file: BinaryIO, source: str, text_field: str, kind: str) -> Iterator[tuple[str, str | None]]:
-    """Rows after a header: "csv" with quotes, or "tsv" without quoting; None for a row without the column."""
-    csv.field_size_limit(_MAX_FIELD)
-    text = io.TextIOWrapper(file, encoding="utf-8-sig", errors="surrogateescape", newline="")
-    lines = (line.replace("\0", "") for line in text)
-    rows = csv.reader(lines) if kind == "csv" else csv.reader(lines, csv.excel_tab, quoting=csv.QUOTE_NONE)
-    try:
-        header = next(rows, [])
-        if text_field not in header:
+    """Rows after a header: "csv" with quotes, or "tsv" without quoting; None for a blank line."""
+    header: list[str] = []
+    for line, row in csv_rows(file, **(_TSV if kind == "tsv" else {})):
+        where = f"{source}, line {line}"
+        if isinstance(row, csv.Error):
+            raise InputError(f"{where}: is not {kind.upper()} ({row}); correct it") from row
+        if header and len(row) not in (0, len(header)):
+            raise InputError(f"{where}: has {len(row)} columns, not the header's {len(header)}; correct it")
+        if header:
+            yield where, row[header.index(text_field)] if row else None
+        elif text_field in row:
+            header = row
+        else:
             raise InputError(
-                f"{source}: has no column {text_field!r}, but {_names(header)}; name it with corpus.text_field"
+                f"{source}: has no column {text_field!r}, but {_names(row)}; name it with corpus.text_field"
             )
-        column = header.index(text_field)
-        for row in rows:
-            yield f"{source}, line {rows.line_num}", row[column] if column < len(row) else None
-    except csv.Error as error:
-        raise InputError(f"{source}, line {rows.line_num}: is not {kind.upper()} ({error}); correct it") from error
 
 
 def read_parquet(file: BinaryIO, source: str, text_field: str) -> Iterator[tuple[str, str | None]]:
@@ -68,6 +69,11 @@ def read_parquet(file: BinaryIO, source: str, text_field: str) -> Iterator[tuple
     import pyarrow
     from pyarrow import parquet
 
+    if not file.seekable():  # compressed, or in a tar: Parquet is read from its end
+        with tempfile.TemporaryFile() as whole:
+            shutil.copyfileobj(file, whole)
+            yield from read_parquet(whole, source, text_field)
+        return
     try:
         table = parquet.ParquetFile(file)
     except pyarrow.ArrowException as error:

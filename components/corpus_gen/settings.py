@@ -1,6 +1,7 @@
 """Settings for making documents from text."""
 
 import dataclasses
+import re
 from typing import Annotated, ClassVar, Literal
 
 from bert_keras.errors import Count, ProperShare, Rule, Size, at_least, check_settings
@@ -229,7 +230,9 @@ class CorpusSettings:
     documents: Literal["blank_lines", "files"] = "blank_lines"
     segments: Literal["sentences", "lines"] = "sentences"
     text_field: str = "text"
-    language: str = "en"
+    language: Annotated[str, Rule(re.compile("[a-z]{2,3}").fullmatch, "a code of ISO 639, such as en, de or nds")] = (
+        "en"
+    )
     max_document_characters: Count = 1_000_000
     eval_fraction: ProperShare = 0.05
     bucket_bytes: Count = 4 << 20

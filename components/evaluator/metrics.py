@@ -87,19 +87,11 @@ class _RatioCombiner(beam.CombineFn):
         return dict(zip(self.keys, values, strict=True))
 
 
-def _share(bound: float) -> float:
-    return min(max(bound, 0.0), 1.0)  # in this order NaN stays NaN
-
-
-def _perplexity(loss: float) -> float:
-    return math.exp(min(loss, 700.0))
-
-
-# The numerator of each figure, and the conversion of the ratio.
+# The numerator of each figure, and the conversion of the ratio; NaN stays NaN.
 _FIGURES: dict[str, tuple[str, Callable[[float], float]]] = {
-    "accuracy": ("correct", _share),
+    "accuracy": ("correct", lambda bound: min(max(bound, 0.0), 1.0)),
     "loss": ("nll", float),
-    "perplexity": ("nll", _perplexity),
+    "perplexity": ("nll", lambda loss: math.exp(min(loss, 700.0))),
 }
 
 

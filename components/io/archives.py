@@ -60,6 +60,7 @@ def _tar_members(file: BinaryIO) -> Iterator[tuple[str, int, BinaryIO]]:
         for info in archive:
             content = archive.extractfile(info) if info.isreg() else None
             if content is not None:
+                content.seekable = lambda: False  # type: ignore[method-assign]  # tarfile's fails on a stream
                 yield info.name, info.size, io.BufferedReader(content)  # type: ignore[type-var]
             # tarfile would keep all members of a stream in memory.
             archive.members = []  # type: ignore[attr-defined]

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from bert_keras.data.tfrecord import bytes_example
 from bert_keras.errors import InputError
 from bert_keras.notices import notify
+from bert_keras.tasks.metrics.scores import POSITIVE
 from bert_keras.tasks.rows import TaskRow
 from bert_keras.tasks.settings import TASK_SPEC_FILE, TaskSpec
 from bert_keras.tasks.table import Task
@@ -34,6 +35,10 @@ def generate_rows(
     train = _read(task, TRAIN, files[TRAIN], settings, report)
     if not task.labels and task.has_labels:
         task = dataclasses.replace(task, labels=_labels(task, [located.row for _, located in train], files[TRAIN]))
+    if task.kind == "classification" and "f1" in task.metrics and POSITIVE not in task.labels:
+        raise InputError(
+            f"{task.name}: f1 is of label {POSITIVE!r}; rename one of {', '.join(task.labels)}, or take another score"
+        )
     rows = {
         split: [located.row for _, located in _read(task, split, files[split], settings, report)]
         for split in SPLITS

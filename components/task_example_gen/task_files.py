@@ -10,9 +10,9 @@ from apache_beam.io.filesystems import BeamIOError
 
 from bert_keras.errors import InputError
 from components.corpus_gen.inputs import InputFile
-from components.corpus_gen.readers import cannot_be_read
+from components.corpus_gen.readers import input_errors
 from components.io.archives import archive_kind
-from components.io.compression import READ_ERRORS, decompressed
+from components.io.compression import decompressed
 from components.io.shards import is_hidden, matching, open_file
 
 
@@ -24,15 +24,6 @@ def open_content(path: str) -> Iterator[BinaryIO]:
         if archive_kind(content.peek(512)[:512]) is not None:
             raise InputError(f"{path}: is an archive; unpack it, and give the file or the folder")
         yield content
-
-
-@contextlib.contextmanager
-def input_errors(path: str) -> Iterator[None]:
-    """Convert errors while reading a file to InputError with a remedy."""
-    try:
-        yield
-    except READ_ERRORS as error:
-        raise cannot_be_read(path, error) from error
 
 
 def is_folder(path: str) -> bool:

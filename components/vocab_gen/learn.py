@@ -71,8 +71,8 @@ def learn_wordpiece(
     if len(pieces) > vocab_size:
         raise InputError(
             f"the corpus needs a vocabulary of {len(pieces):,} tokens for its {len(alphabet):,} characters alone, "
-            f"but vocab_size is {vocab_size:,}: --set model.vocab_size={len(pieces)} or more, or a smaller "
-            "vocabulary.character_coverage"
+            f"but vocab_size is {vocab_size:,}: --set model.vocab_size={len(pieces)} (--vocab-size of bert-tfx "
+            "examples) or more, or a smaller vocabulary.character_coverage"
         )
     tokenizer = Tokenizer(models.WordPiece(unk_token=UNK))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
@@ -187,7 +187,8 @@ def learn_sentencepiece(
             raise
         raise InputError(
             f"the corpus needs a vocabulary of {needed} tokens for its characters alone, but vocab_size is "
-            f"{vocab_size:,}: --set model.vocab_size={needed} or more, or a smaller vocabulary.character_coverage"
+            f"{vocab_size:,}: --set model.vocab_size={needed} (--vocab-size of bert-tfx examples) or more, or a "
+            "smaller vocabulary.character_coverage"
         ) from error
     _check_size(len(model.pieces), vocab_size, len(words), exact)
     model.normalizer_spec.CopyFrom(rules.normalizer_spec)

@@ -18,10 +18,9 @@ from pyarrow import parquet
 from bert_keras.data.tfrecord import Example, read_records
 from bert_keras.errors import InputError
 from components.corpus_gen.inputs import InputFile
-from components.corpus_gen.readers import SNIFFED_BYTES, ReadUnit, cannot_be_read, format_of, in_threads, packed
+from components.corpus_gen.readers import SNIFFED_BYTES, ReadUnit, format_of, in_threads, input_errors, packed
 from components.corpus_gen.settings import CorpusSettings
-from components.io.archives import ARCHIVE_ERRORS
-from components.io.compression import READ_ERRORS, compression_of, decompressed, peekable
+from components.io.compression import compression_of, decompressed, peekable
 from components.io.line_ranges import lines_between
 from components.io.shards import open_file, open_for_ranges
 from components.task_example_gen.readers.records import BOM, RowError, by_name, csv_records, decoded
@@ -56,22 +55,19 @@ def plan(files: Sequence[InputFile]) -> list[list[ReadUnit]]:
 
 def read_rows(unit: ReadUnit, columns: Collection[str]) -> Iterator[Row]:
     """Rows of a range, one at a time; InputError if the file is damaged, or its header lacks one of the `columns`."""
-    try:
-        kind, _ = _kind(unit.path)
-        with open_file(unit.path) as file:
-            if kind == "parquet":
-                yield from _parquet_rows(file, unit, columns)
-            elif kind == "tfrecord":
-                yield from _examples(decompressed(file, unit.path), unit.path)
-            elif kind:
-                yield from _lines(file, unit, kind, columns)
-    except (*READ_ERRORS, *ARCHIVE_ERRORS) as error:
-        raise cannot_be_read(unit.path, error) from error
+    kind, _ = _kind(unit.path)
+    with input_errors(unit.path), open_file(unit.path) as file:
+        if kind == "parquet":
+            yield from _parquet_rows(file, unit, columns)
+        elif kind == "tfrecord":
+            yield from _examples(decompressed(file, unit.path), unit.path)
+        elif kind:
+            yield from _lines(file, unit, kind, columns)
 
 
 def _kind(path: str) -> tuple[str, bool]:
     """The format of a file, "" if it is empty, and whether it is compressed."""
-    with open_for_ranges(path) as file:
+    with input_errors(path), open_for_ranges(path) as file:
         content = peekable(file)
         compressed = compression_of(content.peek(8)[:8]) is not None
         head = decompressed(content, path).peek(SNIFFED_BYTES)[:SNIFFED_BYTES]
@@ -90,7 +86,7 @@ def _starts(file: InputFile, size: int) -> Sequence[int]:
         return (0,)
     if kind != "parquet":
         return range(0, file.size, size)
-    with open_file(file.path) as content:
+    with input_errors(file.path), open_file(file.path) as content:
         starts = _group_starts(parquet.ParquetFile(content))
     # The first row group at or after each multiple of `size`.
     return sorted({0, *(next((place for place in starts if place >= low), 0) for low in range(size, file.size, size))})
@@ -129,12 +125,12 @@ def _lines(file: BinaryIO, unit: ReadUnit, kind: str, columns: Collection[str]) 
 def _cells(line: bytes, kind: str) -> list[str]:
     if kind == "tsv":
         return decoded(line.rstrip(b"\r\n")).split("\t")
-    records = [record for _, record in csv_records(io.BytesIO(line))]
-    if isinstance(records[0], Exception):
-        raise records[0]
-    if len(records) > 1:
+    record, *more = [record for _, record in csv_records(io.BytesIO(line))] or [RowError("is blank")]
+    if isinstance(record, Exception):
+        raise record
+    if more:
         raise RowError("has a double quote inside a value without quotes")
-    return records[0]
+    return record
 
 
 def _check_columns(path: str, header: Collection[str], columns: Collection[str]) -> None:

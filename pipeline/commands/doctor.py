@@ -96,9 +96,8 @@ class Machine:
 def findings(machine: Machine, requires: Sequence[str], lock: str = "") -> Iterator[Finding]:
     """Judge a machine by the requirements of the installed package and its extras, and by the text of its lock."""
     version = "{}.{}".format(*machine.python)
-    good = (3, 10) <= machine.python < (3, 14)
-    few = "" if machine.python[1] in (11, 12, 13) and good else "take 3.11 (any glibc), or 3.12 or 3.13 (glibc 2.39)"
-    yield _finding("Python", version, few, NOTE if good else FAILS)
+    few = "" if (3, 11) <= machine.python < (3, 14) else "take 3.11 (any glibc), or 3.12 or 3.13 (glibc 2.39)"
+    yield _finding("Python", version, few, FAILS)
     glibc = tuple(int(n) for n in machine.glibc.split(".")[:2] if n)
     old = machine.python >= (3, 12) and () < glibc < GLIBC_OF_TFX_121
     remedy = f"Python {version} needs 2.39 (Debian 13, Ubuntu 24.04); take Python 3.11 here" if old else ""

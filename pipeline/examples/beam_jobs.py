@@ -63,16 +63,18 @@ def beam_options(beam_args: Sequence[str]) -> PipelineOptions:
 
 @contextlib.contextmanager
 def locked_work_dir(work_dir: str) -> Iterator[None]:
-    """Make and lock a folder in a local --output; object stores have no locks. InputError: another command has it."""
+    """Make and lock a folder in a local --output; object stores have no locks. InputError: in use, or not writable."""
     if "://" in work_dir:
         yield
         return
-    os.makedirs(work_dir, exist_ok=True)
     try:
-        with FileLock(f"{work_dir}/lock", timeout=0):
-            yield
+        held = FileLock(f"{work_dir}/lock", timeout=0).acquire()  # makes the folder
     except Timeout as error:
         raise InputError(f"{work_dir}: another bert-tfx runs in it; wait for it, or give another --output") from error
+    except OSError as error:
+        raise InputError(f"{work_dir}: not writable ({error.strerror}); give another --output") from error
+    with held:
+        yield
 
 
 def peak_memory_bytes() -> int:

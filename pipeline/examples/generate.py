@@ -28,7 +28,7 @@ from bert_keras.data.example_format import EXAMPLE_SPEC_FILE, SOURCE_RATES
 from bert_keras.errors import InputError
 from bert_keras.notices import tell
 from components.code_version import code_fingerprint
-from components.corpus_gen.inputs import find_inputs, fingerprint
+from components.corpus_gen.inputs import check_sources, find_inputs, fingerprint
 from components.corpus_gen.readers import in_threads, read_units
 from components.corpus_gen.record.card import CARD_FILE, COUNTS_FILE
 from components.corpus_gen.record.tally import DROPPED
@@ -48,7 +48,7 @@ from components.io.shards import (
 from components.pretrain_example_gen.settings import TRAIN, ExampleSettings
 from components.pretrain_example_gen.transforms import generate_examples
 from components.task_example_gen.evaluation_sets import with_leak_table
-from components.vocab_gen.files import MERGES_FILE, VOCABULARY_SPEC_FILE, given_tokenizer, import_vocabulary
+from components.vocab_gen.files import MERGES_FILE, VOCABULARY_SPEC_FILE, given_tokenizer, import_vocabulary, read_given
 from components.vocab_gen.settings import VocabularySettings
 from components.vocab_gen.transforms import MakeVocabulary
 from pipeline.examples.beam_jobs import beam_options, beam_pipeline, locked_work_dir, peak_memory_bytes, progress
@@ -87,7 +87,12 @@ def generate(
     FileSystems.set_options(beam_options(beam_args))
     work_dir = f"{output_dir}/work.part"
     _refuse_examples(output_dir)
+    if job.vocabulary.extend and not vocab_file:
+        raise InputError("vocabulary.extend adds words to a vocabulary: give --vocab")
+    if vocab_file:
+        read_given(vocab_file, job.vocabulary)  # before hours of reading text
     inputs = find_inputs(patterns, job.corpus)
+    check_sources(inputs, "corpus.source_power", job.corpus.source_power < 1.0)
     with locked_work_dir(work_dir):
         _refuse_examples(output_dir)
         seconds: dict[str, float] = {}
@@ -148,10 +153,10 @@ def generate(
             for file in matching(f"{glob.escape(documents_dir)}/{DROPPED}/*"):
                 _copy(file.path, f"{output_dir}/{DROPPED}/{file.path.rpartition('/')[2]}")
             _publish(made_dir, work_dir, output_dir)
-        except InputError:
-            remove_folder(work_dir)
-            raise
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, InputError) and not matching(f"{glob.escape(work_dir)}/documents-*/{COUNTS_FILE}"):
+                remove_folder(work_dir)
+                raise
             tell(f"finished stages are kept in {work_dir}: the same command resumes from there")
             raise
         remove_folder(work_dir)

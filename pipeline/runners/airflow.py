@@ -121,8 +121,8 @@ def dag_of(plan: AirflowPlan, **options: Any) -> DAG:
 
 def dags_below(folder: Path, **options: Any) -> dict[str, DAG]:
     """The DAGs of all plans in a folder, by name of the DAG; `options` as for `dag_of`."""
-    plans = [AirflowPlan.read(path) for path in sorted(folder.glob("*.json"))]
-    return {plan.name: dag_of(plan, **options) for plan in plans}
+    plans = map(AirflowPlan.read, sorted(folder.glob("*.json")))
+    return {plan.name: dag_of(plan, **options) for plan in plans if plan}
 
 
 def _task(

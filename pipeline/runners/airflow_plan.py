@@ -119,9 +119,12 @@ class AirflowPlan:
             file.write(json.dumps(dataclasses.asdict(self), indent=2) + "\n")
 
     @classmethod
-    def read(cls, path: Path) -> "AirflowPlan":
-        """Read a plan; ValueError if another version of this program wrote it."""
-        fields = json.loads(path.read_text())
+    def read(cls, path: Path) -> "AirflowPlan | None":
+        """Read a plan; None for any other file. ValueError if another version of this program wrote it."""
+        text = path.read_text(errors="replace")
+        if '"recipe":' not in text or '"nodes":' not in text:
+            return None
+        fields = json.loads(text)
         try:
             fields["tasks"] = AirflowTaskPolicy(**fields["tasks"])
             fields["parameters"] = {name: RunParameter(**value) for name, value in fields["parameters"].items()}

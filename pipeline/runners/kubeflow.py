@@ -116,7 +116,7 @@ class _Builder:
         if self.spec.workflow is PRETRAIN:
             inputs: dict[str, Any] = {"corpus": list(request.corpus)} | ({"init": request.init} if request.init else {})
         else:
-            inputs = {"init": request.init} | ({} if request.train else {"data": request.data})
+            inputs = {"init": request.init} | ({"data": request.data} if request.data or not request.train else {})
         return {"recipe": request.recipe, **inputs, "settings": others, **numbers}
 
     def _compile_words(self, recipe: str, settings: str, **given: str) -> list[str]:

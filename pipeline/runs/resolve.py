@@ -16,7 +16,7 @@ from bert_keras.files import atomic_write_anywhere
 from bert_keras.notices import notify, recording
 from bert_keras.tokenizers.vocabulary_files import VOCABULARY_SPEC_FILE, format_fields, vocabulary_files
 from components.corpus_gen.filters.leaks import LeakTable
-from components.corpus_gen.inputs import NO_FILES, InputFile, InputList, find_inputs, fingerprint
+from components.corpus_gen.inputs import NO_FILES, InputFile, InputList, check_sources, find_inputs, fingerprint
 from components.evaluator.minimal_pairs import read_pairs, write_pairs
 from components.io.shards import read_json
 from components.task_example_gen.evaluation_sets import content_sha256, with_leak_table
@@ -122,14 +122,10 @@ def _pretraining_inputs(spec: RunSpec, recipe: Recipe) -> RunInputs:
         write_docstring_corpus(docstrings, CORPUS_BYTES)
     corpus = find_inputs(request.corpus or [docstrings], recipe.corpus)
     # Before hours of making examples.
-    names = sorted({file.source_name for file in corpus})
-    check_names(names, recipe.training.source_numbers)
-    for setting, is_set in (
-        ("corpus.source_power", recipe.corpus.source_power < 1.0),
-        ("gate.max_source_perplexity_increase", recipe.gate.max_source_perplexity_increase is not None),
-    ):
-        if is_set and not any(names):
-            raise InputError(f"{setting}: the text has no sources; name them with --corpus NAME=GLOB")
+    check_names(sorted({file.source_name for file in corpus}), recipe.training.source_numbers)
+    check_sources(corpus, "corpus.source_power", recipe.corpus.source_power < 1.0)
+    limit = recipe.gate.max_source_perplexity_increase
+    check_sources(corpus, "gate.max_source_perplexity_increase", limit is not None)
     (leaks,) = with_leak_table(recipe.corpus, folder).decontaminate or ("",)
     pairs = ""
     if recipe.gate.minimal_pairs:

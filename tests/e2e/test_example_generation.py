@@ -180,7 +180,6 @@ def test_a_folder_that_holds_examples_is_refused(made, corpus):
         (("--set", "examples.objective=mlm"), "one of mlm_nsp"),
         (("--vocab", "/no/such/vocab.txt"), "/no/such/vocab.txt"),
         (("--set", "examples.sed=1"), "the nearest one is examples.seed"),
-        (("--vocab-size", "50"), "vocab_size is 50"),
     ],
 )
 def test_bad_input_is_one_line(corpus, tmp_path, words, message):

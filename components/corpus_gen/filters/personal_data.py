@@ -199,7 +199,9 @@ class _Phones:
                 # As in "(+49 30 901820)": the matcher takes the first bracket and leaves the last one.
                 if number.count("(") > number.count(")"):
                     number, start = number[1:], start + 1
-                if number[0] in "+\uff0b" or _is_dialled(number):
+                # Without a country's code: 9 digits or more, unlike years, and no fraction.
+                is_dialled = len(re.findall(_DIGIT, number)) >= 9 and not _NOT_DIALLED.search(number)
+                if number[0] in "+\uff0b" or is_dialled:
                     spans.add((start, match.end))
         parts, end = [], 0
         for start, stop in sorted(spans):
@@ -208,8 +210,3 @@ class _Phones:
                 end = stop
                 found[PHONE] += 1
         return "".join([*parts, line[end:]])
-
-
-def _is_dialled(number: str) -> bool:
-    """Return whether a number without a country's code has 9 digits or more, unlike years, and is no fraction."""
-    return len(re.findall(_DIGIT, number)) >= 9 and not _NOT_DIALLED.search(number)

@@ -2,7 +2,6 @@
 
 import csv
 import dataclasses
-import io
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -10,10 +9,9 @@ from typing import Any, BinaryIO
 
 from bert_keras.errors import InputError
 from bert_keras.tasks.rows import TaskRow
+from components.io.csv_rows import csv_rows
 
 BOM = b"\xef\xbb\xbf"
-# Maximum size of a CSV field, as large as a record in memory.
-_MAX_FIELD = 2**31 - 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,6 +62,8 @@ class ReadReport:
 
     def bad_row(self, path: str, bad: BadRow, on_bad_row: str) -> None:
         """Count a malformed row; InputError, with file, line, reason and remedy, if `on_bad_row` is "fail"."""
+        if "unexpected end of data" in bad.why:  # of CSV: this row is the whole rest of the file
+            raise InputError(f"{path}, {bad.where}: {bad.why}; close the quote that this row opens")
         if on_bad_row == "fail":
             raise InputError(
                 f"{path}, {bad.where}: {bad.why}; correct it, or skip such rows with --set data.on_bad_row=skip"
@@ -127,23 +127,14 @@ def tab_columns(content: bytes, count: int, whose: str) -> list[str]:
 
 
 def csv_records(file: BinaryIO) -> Iterator[tuple[str, list[str] | Exception]]:
-    """Yield ("line 3", columns or an error) for each record of a CSV, quoted as in RFC 4180; line 3 is its last."""
-    csv.field_size_limit(_MAX_FIELD)
-    # Bytes that are not UTF-8 must not stop the reader: they are reported below.
-    text = io.TextIOWrapper(file, encoding="utf-8-sig", errors="surrogateescape", newline="")
-    rows = csv.reader(text, strict=True)
-    while True:
-        try:
-            record = next(rows)
-        except StopIteration:
-            return
-        except csv.Error as error:
-            yield f"line {rows.line_num}", RowError(f"is not CSV ({error})")
-            continue
-        if any("\udc80" <= character <= "\udcff" for column in record for character in column):
-            yield f"line {rows.line_num}", RowError("is not UTF-8")
+    """Yield ("line 3", columns or an error) for each record of a CSV, quoted as in RFC 4180; line 3 is its first."""
+    for line, record in csv_rows(file):
+        if isinstance(record, csv.Error):
+            yield f"line {line}", RowError(f"is not CSV ({record})")
+        elif any("\udc80" <= character <= "\udcff" for column in record for character in column):
+            yield f"line {line}", RowError("is not UTF-8")
         elif record:
-            yield f"line {rows.line_num}", record
+            yield f"line {line}", record
 
 
 def by_name(columns: list[str], header: list[str]) -> dict[str, str]:

@@ -4,6 +4,8 @@ import gzip
 import io
 import json
 import os
+import tarfile
+import typing
 from collections import Counter
 from pathlib import Path
 
@@ -54,10 +56,6 @@ def test_records_of_every_format(tmp_path, name, compress):
     content = RECORDS[name] if isinstance(RECORDS[name], bytes) else RECORDS[name].encode()
     counts = Counter()
     path = write(tmp_path / f"{name}.gz", compress(content))
-    if name.endswith(".parquet") and compress is not bytes:
-        # It is read from its end, and compressed inside.
-        assert ": cannot be read (" in refusal(path)
-        return
     assert read(path, counts) == DOCUMENTS
     assert counts["empty_documents"] == 1 and counts["read_documents"] == 2
 
@@ -66,6 +64,34 @@ def test_records_of_every_format(tmp_path, name, compress):
 def test_the_format_follows_from_the_content(tmp_path, name):
     content = RECORDS[name] if isinstance(RECORDS[name], bytes) else RECORDS[name].encode()
     assert read(write(tmp_path / "no_name", content)) == DOCUMENTS
+
+
+def test_parquet_in_a_tar(tmp_path):
+    """A tar is a stream, and Parquet is read from its end."""
+    write(tmp_path / "a.parquet", RECORDS["a.parquet"])
+    with tarfile.open(tmp_path / "a.tar", "w") as archive:
+        archive.add(tmp_path / "a.parquet", "a.parquet")
+    assert read(tmp_path / "a.tar") == DOCUMENTS
+
+
+def test_json_lines_without_a_name_are_never_text(tmp_path):
+    """WikiExtractor's `wiki_00`: the first article is longer than what is looked at, or has another field."""
+    long = write(tmp_path / "wiki_00", jsonl([{"text": "x" * readers.SNIFFED_BYTES}, {"text": "Three."}]))
+    assert [len(document[0]) for document in read(long)] == [readers.SNIFFED_BYTES, 6]
+    other = write(tmp_path / "wiki_01", jsonl([{"body": "One."}] * 2))
+    assert "wiki_01, line 1: has no field 'text', but body" in refusal(other)
+    deep = '{"b":' + "[" * 20_000
+    assert read(write(tmp_path / "a", f'{{"a" and more\n{deep}\n')) == [['{"a" and more', deep]]
+    assert read(write(tmp_path / "b", f"{deep}\n")) == [[deep]]
+
+
+def test_the_page_names_every_format():
+    page = (Path(__file__).parents[4] / "docs/examples.md").read_text()
+    table = (
+        page[page.index("## What is read") : page.index("## What is cleaned")].lower().replace("json lines", "jsonl")
+    )
+    _, *formats = typing.get_args(typing.get_type_hints(CorpusSettings)["format"])
+    assert [name for name in formats if name not in table] == []
 
 
 def test_text_field_selects_the_text(tmp_path):
@@ -82,6 +108,9 @@ def test_text_field_selects_the_text(tmp_path):
         ("a.jsonl", '{"text": "a"}\n' + "[" * 100_000 + "\n", "line 2: is not JSON (maximum recursion depth"),
         ("a.jsonl", '{"text": 3}\n', "line 1: field 'text' is int, not text"),
         ("a.csv", "id,body\n1,a\n", "has no column 'text', but body, id"),
+        ("a.csv", 'text\na\n"b\nc\nd\n', "line 3: is not CSV (unexpected end of data); correct it"),
+        ("a.csv", 'text\n"a\nb"\nWell, yes\n', "line 4: has 2 columns, not the header's 1; correct it"),
+        ("a.tsv", "id\ttext\n1\ta\n2\n", "line 3: has 1 columns, not the header's 2; correct it"),
         ("a.parquet", b"PAR1 and then nothing", "is not Parquet"),
         ("a.tfrecord", frame(b"\xff\xff"), "record 0: is not a tf.Example"),
         ("a.tfrecord", frame(bytes_example({"body": [b"a"]})), "record 0: has no feature 'text', but body"),
@@ -114,7 +143,7 @@ def test_parquet_text_that_is_not_utf8_is_treated_as_in_other_formats(tmp_path):
 
 
 def test_only_csv_has_quoting(tmp_path):
-    assert read(write(tmp_path / "a.tsv", 'id\ttext\n1\t"One" more\n2\n')) == [['"One" more']]
+    assert read(write(tmp_path / "a.tsv", 'id\ttext\n1\t"One" more\n\n')) == [['"One" more']]
     assert read(write(tmp_path / "a.csv", 'text,id\n"One ""more""",1\n')) == [['One "more"']]
 
 

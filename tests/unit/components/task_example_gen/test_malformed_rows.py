@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.support.examples.task_rows import MEND, NOT_UTF8, error, written
+from bert_keras.errors import InputError
+from tests.support.examples.task_rows import MEND, NOT_UTF8, error, rows, written
 
 NAME_IT = "rename one, or name it with --set data.columns.text=NAME"
 RELEVANCE = "it must be 0, not relevant, or a whole number above"
@@ -24,7 +25,7 @@ PAIR = "sentence1\tsentence2"
         ("sts-b", "a.tsv", f"{PAIR}\tscore\nA\tB\tnan\n", "line 2: score is 'nan', not a number"),
         ("sts-b", "a.tsv", f"{PAIR}\tscore\nA\tB\t5.5\n", "line 2: 5.5 is not in [0, 5]"),
         ("text", "a.tsv", "text\tlabel\nfine\t \n", "line 2: the label is empty"),
-        ("text", "a.csv", 'text,label\n"fine,1\n', "line 2: is not CSV (unexpected end of data)"),
+        ("text", "a.csv", 'text,label\n"fine,1\nfine,1\n"x",1\n', "line 2: is not CSV (',' expected after '\"')"),
         ("text", "a.csv", "text,label\nfine\n", "line 2: has 1 columns, not the header's 2"),
         ("text", "a.csv", b"text,label\nfine,1\nna\xefve,1\n", "line 3: is not UTF-8"),
         ("text", "a.jsonl", '{"text": "a"}\n{"a"}\n', "line 2: is not JSON (Expecting ':' delimiter at character 5)"),
@@ -48,6 +49,13 @@ PAIR = "sentence1\tsentence2"
 def test_a_malformed_row_is_refused(tmp_path, task, name, content, message):
     path = written(tmp_path, name, content)
     assert error(task, path) == f"{path}, {message}; {MEND}"
+
+
+@pytest.mark.parametrize("on_bad_row", ["fail", "skip"])
+def test_the_rest_of_a_file_is_no_row_to_skip(tmp_path, on_bad_row):
+    path = written(tmp_path, "a.csv", 'text,label\nfine,1\n"fine,1\n' + "fine,0\n" * 990)
+    with pytest.raises(InputError, match=r"a\.csv, line 3: is not CSV .*; close the quote that this row opens"):
+        rows("text", path, on_bad_row)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Shards of rows from files: splits, labels, samples, task_spec.json, and the component."""
 
+import dataclasses
 import json
 from collections import Counter
 from pathlib import Path
@@ -296,6 +297,15 @@ def test_labels_are_read_without_the_blanks_around_them(tmp_path, capsys, task, 
     path = written(tmp_path, name, content)
     assert len({row.gold for row in readers.read_rows(TASKS[task], path)}) == 1
     assert capsys.readouterr().err == f"bert-tfx: {path}: 2 x labels read without the blanks around them\n"
+
+
+def test_f1_needs_its_label(tmp_path, monkeypatch):
+    """It is that of the label "1", as GLUE's: of others scikit-learn would fail after the training."""
+    monkeypatch.setitem(TASKS, "text", dataclasses.replace(TASKS["text"], metrics=("accuracy", "f1")))
+    train = table(tmp_path, "a.tsv", ["yes", "no"] * 4)
+    assert error("text", {"train": [train]}, tmp_path) == (
+        "text: f1 is of label '1'; rename one of no, yes, or take another score"
+    )
 
 
 def test_labels_that_are_nearly_the_same_are_told(tmp_path, capsys):

@@ -101,7 +101,8 @@ def test_fewer_tokens_than_characters_are_refused():
         learn_wordpiece(counts, 9, ALL_WORDS, exact=True)
     assert str(caught.value) == (
         "the corpus needs a vocabulary of 10 tokens for its 3 characters alone, but vocab_size is 9: "
-        "--set model.vocab_size=10 or more, or a smaller vocabulary.character_coverage"
+        "--set model.vocab_size=10 (--vocab-size of bert-tfx examples) or more, or a smaller "
+        "vocabulary.character_coverage"
     )
 
 

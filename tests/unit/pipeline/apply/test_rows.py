@@ -106,6 +106,20 @@ def test_features_are_values_or_lists(tmp_path):
     assert row.values == {"text": "a", "choices": ["b", {"b64": "/w=="}]}
 
 
+def test_a_damaged_file_is_named_before_any_row(tmp_path, small_ranges):
+    write(tmp_path / "a.parquet")
+    lines = gzip.compress(b'{"text": "a"}\n' * 99)
+    damaged = {
+        "b.parquet": (tmp_path / "a.parquet").read_bytes()[:-500],
+        "b.jsonl.gz": lines[:-15],
+        "c.jsonl.gz": lines[:12] + b"\xff" * 400,
+    }
+    for name, content in damaged.items():
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(InputError, match=rf"{name}: cannot be read \(.*; give a readable, whole file"):
+            plan([file_of(tmp_path / name)])
+
+
 def test_damaged_and_unknown_files_are_named(tmp_path):
     (tmp_path / "a.tfrecord").write_bytes(frame(bytes_example({"text": [b"a"]}))[:-3])
     with pytest.raises(InputError, match=r"a\.tfrecord, record 0: is cut off; give a whole file"):
@@ -119,6 +133,10 @@ def test_damaged_and_unknown_files_are_named(tmp_path):
     (tmp_path / "b.csv.gz").write_bytes(gzip.compress(b"text\n" * 9999)[:-9])
     with pytest.raises(InputError, match=r"b\.csv\.gz: cannot be read"):
         list(read_rows(ReadUnit(str(tmp_path / "b.csv.gz")), {"text"}))
+    for content in (b"\ntext\n", b"\xef\xbb\xbf", b"\xef\xbb\xbf\ntext\n"):
+        (tmp_path / "d.csv").write_bytes(content)
+        with pytest.raises(InputError, match=r"d\.csv: its first line is no header: is blank; correct it"):
+            list(read_rows(ReadUnit(str(tmp_path / "d.csv")), {"text"}))
     (tmp_path / "a.dat").write_bytes(b"\0\1\2")
     with pytest.raises(InputError, match=r"a\.dat: is not JSON lines, CSV, TSV, Parquet or TFRecords"):
         plan([file_of(tmp_path / "a.dat")])

@@ -53,7 +53,7 @@ def test_a_machine_that_fits_says_what_is_missing_only():
     [
         ({"python": (3, 14)}, "Python", FAILS, "3.12 or 3.13"),
         ({"python": (3, 9)}, "Python", FAILS, "3.12 or 3.13"),
-        ({"python": (3, 10)}, "Python", NOTE, "take 3.11"),
+        ({"python": (3, 10)}, "Python", FAILS, "take 3.11"),
         ({"glibc": "2.36"}, "glibc", FAILS, "take Python 3.11"),
         ({"glibc": "2.36", "python": (3, 11)}, "glibc", OK, ""),
         ({"glibc": "", "system": "Darwin arm64"}, "system", NOTE, "Linux x86_64"),

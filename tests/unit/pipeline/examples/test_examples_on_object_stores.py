@@ -105,6 +105,26 @@ def test_stages_finished_by_a_killed_command_are_reused(corpus, expected, tmp_pa
     assert files(output) == expected
 
 
+def test_bad_input_after_the_documents_keeps_them(corpus, tmp_path, capsys):
+    job = with_settings(ExampleJob(), ["examples.dupe_factor=1"])
+
+    def refusal(settings=(), vocab_file=None, output=tmp_path / "out"):
+        with pytest.raises(InputError) as caught:
+            chosen = with_settings(job, settings)
+            generate([corpus], str(output), chosen, vocab_file=vocab_file, vocab_size=9, beam_args=[])
+        return str(caught.value)
+
+    (tmp_path / "vocab.txt").write_text("a\n")
+    assert "vocab.txt is not a vocabulary for wordpiece" in refusal(vocab_file=str(tmp_path / "vocab.txt"))
+    assert "vocabulary.extend adds words to a vocabulary: give --vocab" in refusal(["vocabulary.extend=5"])
+    assert "corpus.source_power: the text has no sources" in refusal(["corpus.source_power=0.3"])
+    assert "work.part: not writable (Not a directory); give another --output" in refusal(output=tmp_path / "vocab.txt")
+    assert not (tmp_path / "out").exists() and not told(capsys)
+    assert "(--vocab-size of bert-tfx examples) or more" in refusal()
+    figures = generate([corpus], str(tmp_path / "out"), job, vocab_file=None, vocab_size=150, beam_args=[])
+    assert sorted(figures["seconds_by_stage"]) == ["examples", "vocabulary"]
+
+
 def test_a_second_command_is_refused_and_changes_nothing(corpus, tmp_path):
     output = tmp_path / "out"
     with locked_work_dir(f"{output}/work.part"):

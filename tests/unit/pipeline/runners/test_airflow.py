@@ -159,6 +159,7 @@ def told(tmp_path_factory):
     folder = tmp_path_factory.mktemp("dags")
     PRETRAIN.write(folder / "pre.json")
     FINETUNE.write(folder / "fine.json")
+    (folder / "variables.json").write_text('{"a": 1}')
     (folder / LOADER_NAME).write_text(LOADER)
     home = str(tmp_path_factory.mktemp("airflow"))
     environ = {**os.environ, "AIRFLOW_HOME": home, "PYTHONPATH": str(ROOT), "AIRFLOW__CORE__LOAD_EXAMPLES": "False"}

@@ -114,6 +114,13 @@ def test_what_an_earlier_version_did_not_write_has_its_default(tmp_path):
         AirflowPlan.read(tmp_path / "mine.json")
 
 
+@pytest.mark.parametrize("content", ['{"a": 1}', "[]", "{", "\xff"])
+def test_other_json_beside_the_plans_is_none(tmp_path, content):
+    """Airflow's variables, for example: an error would take all DAGs away."""
+    (tmp_path / "variables.json").write_text(content, "latin-1")
+    assert AirflowPlan.read(tmp_path / "variables.json") is None
+
+
 def read(path):
     """A compiled plan; Airflow starts no run whose parameters do not match their schemas."""
     plan = AirflowPlan.read(path)

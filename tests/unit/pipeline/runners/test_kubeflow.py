@@ -151,6 +151,9 @@ def test_files_of_rows_take_the_place_of_a_folder(tmp_path):
     assert "data" not in spec["root"]["inputDefinitions"]["parameters"] and "--data" not in words
     start = words.index("--train")
     assert words[start : start + 6] == ["--train", "a.tsv", "--train", "b.tsv", "--eval", "c.tsv"]
+    spec, _ = compiled(tmp_path / "p.yaml", "sst-2", TASK_GRAPH, request=rows | {"data": "/d"})
+    assert spec["root"]["inputDefinitions"]["parameters"]["data"]["defaultValue"] == "/d"
+    assert option(containers(spec)["compile"]["args"], "--data") == "{{$.inputs.parameters['data']}}"
 
 
 def test_arguments_of_beam_come_last(tmp_path):
