@@ -87,11 +87,19 @@ class _RatioCombiner(beam.CombineFn):
         return dict(zip(self.keys, values, strict=True))
 
 
-# The numerator of each figure, and the conversion of the ratio; NaN stays NaN.
+def _share(bound: float) -> float:
+    return min(max(bound, 0.0), 1.0)  # in this order NaN stays NaN
+
+
+def _perplexity(loss: float) -> float:
+    return math.exp(min(loss, 700.0))
+
+
+# The numerator of each figure, and the conversion of the ratio.
 _FIGURES: dict[str, tuple[str, Callable[[float], float]]] = {
-    "accuracy": ("correct", lambda bound: min(max(bound, 0.0), 1.0)),
+    "accuracy": ("correct", _share),
     "loss": ("nll", float),
-    "perplexity": ("nll", lambda loss: math.exp(min(loss, 700.0))),
+    "perplexity": ("nll", _perplexity),
 }
 
 
