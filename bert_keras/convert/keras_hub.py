@@ -225,7 +225,9 @@ def _their_tokenizer(tokenizer: Tokenizer | None, preset: KerasHubClass, models:
         return None
     known = ByteBpeTokenizer if preset.tokenizer == "RobertaTokenizer" else BertTokenizer
     if not isinstance(tokenizer, known) or tokenizer.format != default_format(tokenizer.algorithm):
-        raise InputError(f"the vocabulary does not fit keras-hub's {preset.tokenizer}; write it with --to hf")
+        raise InputError(
+            f"the vocabulary or its segments do not fit keras-hub's {preset.tokenizer}; write it with --to hf"
+        )
     theirs, tokens = getattr(models, preset.tokenizer), tokenizer.vocabulary
     if isinstance(tokenizer, BertTokenizer):
         vocabulary_files.wordpiece(tokenizer, "keras-hub's presets", ("lower_case", "strip_accents"))

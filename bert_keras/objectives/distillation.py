@@ -118,7 +118,7 @@ def distilled(objective: Objective, settings: DistillationSettings) -> Objective
         if objective.name == "span":
             # A teacher's logits are 0 beyond the length of their call, which is not the length of this batch.
             padding = (1.0 - ops.cast(batch["input_mask"], "float32")) * MASKED_SCORE
-            pairs = [(outputs[name], batch[key]) for name, key in TEACHER_SPANS.items()]
+            pairs = [(ops.cast(outputs[name], "float32"), batch[key]) for name, key in TEACHER_SPANS.items()]
             start, end = (_divergence(model + padding, teacher + padding, temperature) for model, teacher in pairs)
             return 0.5 * (start + end)
         teacher = ops.cast(batch[TEACHER_OUTPUTS], "float32")

@@ -67,7 +67,7 @@ def _unigram(tokenizer: SentencePieceTokenizer) -> "tokenizers.Tokenizer":
     pieces, table = precompiled(tokenizer.model, unigram=True)
     fast = Fast(models.Unigram(pieces, tokenizer.unk_id))
     # The table is looked up by grapheme; these are two.
-    marks = QUOTES if tokenizer.format == FORMATS["albert"] else {}
+    marks = QUOTES if tokenizer.format.tokens == FORMATS["albert"].tokens else {}
     quotes = [normalizers.Replace(mark, '"') for mark in marks]
     fast.normalizer = normalizers.Sequence([*quotes, *([normalizers.Precompiled(table)] if table else [])])
     fast.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()])

@@ -153,10 +153,7 @@ def read_rules(directory: str, vocabulary: Vocabulary) -> tuple[dict[str, Any], 
 
 
 def gives_segments(directory: str) -> bool:
-    """Return whether the second text of a pair has segment id 1, by the files that `read_rules` has checked.
-
-    InputError: `tokenizer.json` gives other segment ids.
-    """
+    """Return whether the second text of a pair has segment id 1; InputError: `tokenizer.json` gives other ids."""
     names, path = read_settings(directory).get("model_input_names"), os.path.join(directory, FAST_TOKENIZER_FILE)
     ids = [1]
     for step in _steps(read_json(path).get("post_processor") if os.path.exists(path) else None, "processors"):

@@ -224,8 +224,8 @@ def format_of(head: bytes, source: str, settings: CorpusSettings) -> str:
     if first.startswith(b"<doc ") and first.rstrip().endswith(b">"):
         return "wikiextractor"
     with contextlib.suppress(ValueError, RecursionError):
-        # A line without an end may be longer than the head.
-        if (first.startswith(b'{"') and not line_feed) or (first.startswith(b"{") and json.loads(first)):
+        is_cut = not line_feed and len(head) >= SNIFFED_BYTES
+        if first.startswith(b'{"' if is_cut else b"{") and (is_cut or json.loads(first)):
             return "jsonl"
     return "text"
 

@@ -38,7 +38,8 @@ def _field(record: Any, where: str, text_field: str) -> str | None:
     if not isinstance(record, dict):
         raise InputError(f"{where}: is {type(record).__name__}, not an object; each line must be one")
     if text_field not in record:
-        raise InputError(f"{where}: has no field {text_field!r}, but {_names(record)}; name it with corpus.text_field")
+        remedy = "name it with corpus.text_field, or set corpus.format=text"
+        raise InputError(f"{where}: has no field {text_field!r}, but {_names(record)}; {remedy}")
     text = record[text_field]
     if text is not None and not isinstance(text, str):
         raise InputError(f"{where}: field {text_field!r} is {type(text).__name__}, not text; name another one")
@@ -52,10 +53,11 @@ def read_table(file: BinaryIO, source: str, text_field: str, kind: str) -> Itera
         where = f"{source}, line {line}"
         if isinstance(row, csv.Error):
             raise InputError(f"{where}: is not {kind.upper()} ({row}); correct it") from row
-        if header and len(row) not in (0, len(header)):
+        is_blank = not "".join(row).strip()
+        if header and not is_blank and len(row) != len(header):
             raise InputError(f"{where}: has {len(row)} columns, not the header's {len(header)}; correct it")
         if header:
-            yield where, row[header.index(text_field)] if row else None
+            yield where, None if is_blank else row[header.index(text_field)]
         elif text_field in row:
             header = row
         else:

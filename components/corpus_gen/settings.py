@@ -230,9 +230,9 @@ class CorpusSettings:
     documents: Literal["blank_lines", "files"] = "blank_lines"
     segments: Literal["sentences", "lines"] = "sentences"
     text_field: str = "text"
-    language: Annotated[str, Rule(re.compile("[a-z]{2,3}").fullmatch, "a code of ISO 639, such as en, de or nds")] = (
-        "en"
-    )
+    language: Annotated[
+        str, Rule(re.compile("[a-z]{2,3}(-[a-z-]+)?").fullmatch, "a code in small letters, such as en, de or pt-br")
+    ] = "en"
     max_document_characters: Count = 1_000_000
     eval_fraction: ProperShare = 0.05
     bucket_bytes: Count = 4 << 20

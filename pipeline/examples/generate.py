@@ -157,7 +157,7 @@ def generate(
             if isinstance(error, InputError) and not matching(f"{glob.escape(work_dir)}/documents-*/{COUNTS_FILE}"):
                 remove_folder(work_dir)
                 raise
-            tell(f"finished stages are kept in {work_dir}: the same command resumes from there")
+            tell(f"finished stages are kept in {work_dir}: the same or the corrected command resumes from there")
             raise
         remove_folder(work_dir)
     return _figures(output_dir, seconds)

@@ -22,8 +22,8 @@ def tiny_cpu() -> Recipe:
     """The demo: two layers, 128 wide, on about 12 MB of text.
 
     Command:   make demo
-    Hardware:  2 CPU cores, 1.5 GB of memory
-    Time:      4 minutes with AVX-512, mostly training
+    Hardware:  2 CPU cores, 1.7 GB of memory
+    Time:      3 to 7 minutes with AVX-512, mostly training
     Expect:    held-out perplexity 22 (unigram: 486); next sentence 80 % (chance: 59 %)
     """
     return Recipe(

@@ -175,7 +175,7 @@ class _RestApi:
             return response
 
         # All types together take two floats' bytes.
-        wanted = embeddings.OUTPUTS, json_tensors.GROWTH * min(2, len(request["types"]))
+        wanted = embeddings.OUTPUTS, json_tensors.GROWTH * (1 + (len(request["types"]) > 1))
         return await self._predict(target, embeddings.SIGNATURE, self._read(request), context, answer, *wanted)
 
     async def rerank(self, path: dict[str, Any], body: bytes, context: RequestContext) -> Response:

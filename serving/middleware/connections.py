@@ -56,9 +56,9 @@ class Listener(socket.socket):
     """Listens, and closes excess connections at once, even in the TLS handshake; OSError: it cannot listen."""
 
     def __init__(self, host: str, port: int, limits: LimitSettings):
-        is_6 = ":" in host  # `::` takes IPv4, too, as gRPC's does
-        family = socket.AF_INET6 if is_6 else socket.AF_INET
-        made = socket.create_server((host.strip("[]"), port), family=family, backlog=1024, dualstack_ipv6=is_6)
+        # `::` takes IPv4, too, as gRPC's does.
+        family, both = (socket.AF_INET6, socket.has_dualstack_ipv6()) if ":" in host else (socket.AF_INET, False)
+        made = socket.create_server((host.strip("[]"), port), family=family, backlog=1024, dualstack_ipv6=both)
         super().__init__(made.family, made.type, made.proto, fileno=made.detach())
         # Accepted connections inherit it. asyncio sets it only on its own sockets; without it every answer on a kept
         # connection waits 40 ms for a delayed acknowledgement.

@@ -200,8 +200,8 @@ def test_differences_in_function_are_reported(random_bert, tmp_path, change, say
         (dataclasses.replace(ROBERTA, layer_norm_eps=1e-12), "roberta", BYTES, "layer_norm_eps 1e-12, .* always 1e-05"),
         (dataclasses.replace(ROBERTA, type_vocab_size=2), "roberta", BYTES, "2 segments, .*RobertaBackbone none"),
         (dataclasses.replace(BERT, vocab_size=8), "bert", WORDS, "has 9 tokens, but the word embeddings .* 8 rows"),
-        (dataclasses.replace(BERT, vocab_size=263), "bert", BYTES, "does not fit keras-hub's BertTokenizer"),
-        (dataclasses.replace(ROBERTA, vocab_size=9), "roberta", WORDS, "does not fit keras-hub's RobertaTokenizer"),
+        (dataclasses.replace(BERT, vocab_size=263), "bert", BYTES, "do not fit keras-hub's BertTokenizer"),
+        (dataclasses.replace(ROBERTA, vocab_size=9), "roberta", WORDS, "do not fit keras-hub's RobertaTokenizer"),
         (dataclasses.replace(BERT, causal=True), "bert", None, "causal is True"),
     ],
 )

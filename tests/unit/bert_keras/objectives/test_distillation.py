@@ -1,7 +1,9 @@
 """The teacher's share of a loss, against NumPy."""
 
+import keras
 import numpy as np
 import pytest
+from keras import ops
 
 from bert_keras.data.array_batches import TEACHER_OUTPUTS, TEACHER_SPANS, TEACHER_TOKENS
 from bert_keras.errors import InputError
@@ -92,6 +94,17 @@ def test_the_loss_is_that_of_the_labels_and_of_the_teacher(kind):
     assert loss == pytest.approx(0.7 * hard + 0.3 * teacher, rel=1e-5)
     assert metrics["loss"] == pytest.approx(loss, rel=1e-5)
     assert metrics["teacher_loss"] == pytest.approx(teacher, rel=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["span", "tagging", "classification", "multi_label", "regression"])
+def test_outputs_may_be_bfloat16(kind):
+    """As TensorFlow's step passes them in mixed precision; it adds no float32."""
+    outputs, batch, *_ = case(kind)
+    batch = {name: ops.convert_to_tensor(value) for name, value in {**batch, "weights": WEIGHTS}.items()}
+    rounded = keras.tree.map_structure(lambda value: ops.cast(value, "bfloat16"), outputs)
+    objective = distilled(TASK_TYPES[kind].objective, DistillationSettings())
+    exact, sums = (objective.example_sums(of, batch)["teacher_loss"] for of in (outputs, rounded))
+    np.testing.assert_allclose(ops.cast(sums, "float32"), exact, rtol=0.05)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """`tokenizer.json` gives the ids of the tokenizers here, for every code point that Unicode 14 has."""
 
+import json
 import random
 
 import pytest
@@ -7,8 +8,10 @@ import tokenizers
 
 from bert_keras.tokenizers.fast_tokenizer import fast_tokenizer
 from bert_keras.tokenizers.normalize import basic_tokenize
+from bert_keras.tokenizers.sentencepiece import SentencePieceTokenizer
 from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
 from tests.support.models.tiny_byte_bpe import tiny_byte_bpe
+from tests.support.models.tiny_sentencepiece import tiny_sentencepiece
 from tests.support.models.wordpiece_rules import RULES
 
 CODE_POINTS = [c for c in range(0x110000) if not 0xD800 <= c < 0xE000]
@@ -54,6 +57,13 @@ def test_ids_and_special_tokens():
     assert (pair.ids, pair.type_ids) == ([2, 5, 3, 5, 6, 3], [0, 0, 0, 1, 1, 1])
     # The original's limit is 200 characters; the library's is 100.
     assert fast.encode(f"{'x' * 200} {'x' * 201}").tokens[1:-1] == ["x" * 200, "[UNK]"]
+
+
+def test_the_quotes_of_an_albert_that_gives_pairs_no_segments():
+    albert = tiny_sentencepiece()
+    plain = SentencePieceTokenizer(albert.model, albert.format._replace(has_segments=False))
+    normalizers = [json.loads(fast_tokenizer(one).to_str())["normalizer"] for one in (albert, plain)]
+    assert normalizers[0] == normalizers[1] and "``" in json.dumps(normalizers[0])
 
 
 def test_byte_level_bpe():

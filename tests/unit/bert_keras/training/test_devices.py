@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import types
 from unittest import mock
 
 import numpy as np
@@ -113,7 +114,7 @@ def test_another_number_of_devices_resumes_at_the_same_example(examples, tmp_pat
 
 
 def test_jax_does_not_train_on_a_processor_beside_a_gpu_by_mistake(monkeypatch):
-    monkeypatch.setattr(on_jax, "_has_gpu", lambda: True)
+    monkeypatch.setattr(on_jax, "glob", types.SimpleNamespace(glob=lambda pattern: [pattern]))
     monkeypatch.delenv("JAX_PLATFORMS", raising=False)
     with pytest.raises(InputError, match=r"an NVIDIA GPU, but JAX has no plugin for it: pip install 'jax\[cuda12\]'"):
         on_jax.JaxDevices("one_device")

@@ -83,6 +83,7 @@ def test_json_lines_without_a_name_are_never_text(tmp_path):
     deep = '{"b":' + "[" * 20_000
     assert read(write(tmp_path / "a", f'{{"a" and more\n{deep}\n')) == [['{"a" and more', deep]]
     assert read(write(tmp_path / "b", f"{deep}\n")) == [[deep]]
+    assert read(write(tmp_path / "c", '{"Hallo," she said.}')) == [['{"Hallo," she said.}']]
 
 
 def test_the_page_names_every_format():
@@ -145,6 +146,7 @@ def test_parquet_text_that_is_not_utf8_is_treated_as_in_other_formats(tmp_path):
 def test_only_csv_has_quoting(tmp_path):
     assert read(write(tmp_path / "a.tsv", 'id\ttext\n1\t"One" more\n\n')) == [['"One" more']]
     assert read(write(tmp_path / "a.csv", 'text,id\n"One ""more""",1\n')) == [['One "more"']]
+    assert read(write(tmp_path / "b.csv", "id,text\n1,One.\n  \n2,\0\n")) == [["One."]]
 
 
 def test_wikiextractor(tmp_path):

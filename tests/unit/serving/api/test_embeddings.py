@@ -160,6 +160,7 @@ def test_an_encoding_format_or_an_output_dtype_names_the_type(http: httpx.Client
 
 def test_cohere_s_embed(http: httpx.Client) -> None:
     body = {"model": "bert", "texts": ["abc", "abcde"], "input_type": "search_query", "truncate": "END"}
+    assert http.post("/v2/embed", json={**body, "embedding_types": []}).json()["embeddings"] == {}
     answer = http.post("/v2/embed", json={**body, "embedding_types": ["float", "base64", "uint8"]}).json()
     by_type = answer["embeddings"]
     np.testing.assert_allclose(by_type["float"], [[1.5, 0.3], [2.5, 0.5]], rtol=1e-6)
