@@ -7,6 +7,7 @@ cost nothing more.
 import dataclasses
 import math
 import time
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -98,13 +99,14 @@ class Teacher:
         Raises:
             InputError: they are not finite: the weights are damaged; or they are of tokens, but of others.
         """
-        path = epath.Path(self.outputs_dir, f"{split}.npz")
+        by_token = self.trained.task.kind in ("tagging", "span")  # so another student may need another answer
+        path = epath.Path(self.outputs_dir, f"{split}{f'-{zlib.crc32(ids.tobytes()):08x}' if by_token else ''}.npz")
         if self.outputs_dir and path.exists():
             with path.open("rb") as file, np.load(file) as known:
                 return dict(known)
         tell(f"the teacher answers the {len(rows):,} rows of {split}")
         outputs, features = self.trained.outputs(rows, batch_size)
-        if self.trained.task.kind in ("tagging", "span") and not np.array_equal(features.arrays["input_ids"], ids):
+        if by_token and not np.array_equal(features.arrays["input_ids"], ids):
             raise InputError(
                 f"{self.folder.path}: has another vocabulary than --init, and answers of {self.trained.task.name} "
                 "are learned token by token; give a teacher with the student's vocabulary"

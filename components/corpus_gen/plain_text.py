@@ -7,6 +7,7 @@ do not depend on the text before them.
 """
 
 import codecs
+import itertools
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -20,6 +21,7 @@ SPLITTER_CHARACTERS = 4096
 BYTE_ORDER_MARK = "\ufeff"
 # Code points that `surrogateescape` substitutes for bytes that are not UTF-8; JSON can contain others as escapes.
 _NOT_UTF8 = re.compile("[\ud800-\udfff]")
+_BLANKS_BEYOND_ASCII = re.compile(r"[^\S\x00-\x7f]")
 _LINE_END = re.compile(r"\r\n|\r|\n")
 
 
@@ -192,9 +194,11 @@ def sentences(text: str, language: str) -> list[str]:
     """Sentences of a text with the blanks around them: together they are the text."""
     from sentencex import segment as split
 
+    # sentencex 1.0 fails on a capital letter, a blank beyond ASCII and a full stop: "vitamin C\u00a0."
+    plain = _BLANKS_BEYOND_ASCII.sub(" ", text)
     start, whole = 0, []
     while len(text) - start > SPLITTER_CHARACTERS:
-        piece = text[start : start + SPLITTER_CHARACTERS]
+        piece = plain[start : start + SPLITTER_CHARACTERS]
         complete = list(split(language, piece))
         if len(complete) > 1:
             # The last sentence may continue in the next piece.
@@ -204,4 +208,5 @@ def sentences(text: str, language: str) -> list[str]:
             complete = [piece[: piece.rfind(" ", 1) + 1 or len(piece)]]
         whole += complete
         start += sum(map(len, complete))
-    return [*whole, *split(language, text[start:])]
+    ends = itertools.accumulate(map(len, [*whole, *split(language, plain[start:])]), initial=0)
+    return [text[start:end] for start, end in itertools.pairwise(ends)]

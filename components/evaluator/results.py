@@ -156,7 +156,7 @@ def _intervals(metrics: dict[str, float]) -> dict[str, list[float]]:
 
 def _metrics(metrics: dict[str, float]) -> dict[str, float]:
     """Metrics without interval bounds, chance, and differences from the baseline."""
-    ends = tuple(end + suffix for end in (LOW, HIGH, CHANCE, OVER_CHANCE) for suffix in ("", "_diff"))
+    ends = (LOW, HIGH, CHANCE, OVER_CHANCE, "_diff")
     return {name: value for name, value in metrics.items() if not name.endswith(ends)}
 
 

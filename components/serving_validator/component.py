@@ -15,6 +15,7 @@ import tensorflow as tf
 from pydantic import TypeAdapter
 from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
 from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
+from tfx.components.evaluator.constants import ARTIFACT_PROPERTY_CURRENT_MODEL_ID_KEY as MODEL_ID
 from tfx.components.util import model_utils
 from tfx.dsl.components.base import base_executor
 from tfx.types import artifact_utils, standard_artifacts
@@ -189,6 +190,7 @@ class Executor(base_executor.BaseExecutor):
             file.write("".join(f"{problem}\n" for problem in verdict.problems))
         write_json(os.path.join(blessing.uri, VERDICT_FILE), dataclasses.asdict(verdict))
         blessing.set_int_custom_property(BLESSED_KEY, int(verdict.blessed))
+        blessing.set_int_custom_property(MODEL_ID, model.id)  # for later baselines
         blessing.set_string_custom_property("reason", "; ".join(verdict.problems))
 
 

@@ -29,6 +29,8 @@ def demo(options: dict[str, Any], recipe: RecipeName = "tiny_cpu", run_dir: RunD
 
     recipe_of(recipe)  # refuses tasks
     summary = local.run(RunRequest(recipe, os.path.abspath(run_dir), **options))
+    if not summary.get("new_text", True):
+        return
     if summary["served_version"] is None:
         exit_if_refused(summary)
     from serving.client import Client

@@ -79,6 +79,7 @@ def _evaluate_and_push(spec: RunSpec, trained: Trained) -> list[BaseComponent]:
         candidate=trainer.outputs[stages.MODEL],
         model=channel.Channel(type=standard_artifacts.Model),
         model_blessing=channel.Channel(type=standard_artifacts.ModelBlessing),
+        infra_blessing=channel.Channel(type=standard_artifacts.InfraBlessing),
         **compared,
     ).with_id(stages.BASELINE)
     judges = (metrics, minimal_pairs, slices, task_scores, word_perplexity)

@@ -64,7 +64,9 @@ def reachable(uri: str, all_errors: bool = False) -> Iterator[None]:
     try:
         yield
     except Exception as error:
+        # ML Metadata gives a RuntimeError for MySQL.
         gone = all_errors or isinstance(error, (errors.UnavailableError, errors.DeadlineExceededError))
+        gone = gone or "mysql_real_connect" in str(error)
         trouble = storage_trouble(error) if gone or isinstance(error, errors.StatusError) else None
         if not (gone or trouble):
             raise

@@ -1,6 +1,7 @@
 """What a user asks for: the options of `pretrain`, of `finetune` and of the commands that compile either."""
 
 import dataclasses
+import os
 import re
 from collections.abc import Mapping
 from typing import Annotated
@@ -98,6 +99,10 @@ class RunRequest:
     ] = ""
     beam_args: tuple[str, ...] = ()
     latest: str = ""
+
+    def __post_init__(self) -> None:
+        if self.metadata.startswith("sqlite:"):  # the steps of a run have other working directories
+            object.__setattr__(self, "metadata", f"sqlite:{os.path.abspath(self.metadata.removeprefix('sqlite:'))}")
 
     @property
     def metadata_uri(self) -> str:

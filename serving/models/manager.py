@@ -12,6 +12,7 @@ them together; a list without models, or a model without a version that loads, i
 label versions that are not loaded yet.
 """
 
+import dataclasses
 import logging
 import threading
 import time
@@ -202,7 +203,10 @@ class ModelManager:
             raise errors.invalid("the server was started without a model_config_file: send a ModelConfigList")
         if self._without_file is not None and not self._file.exists():
             return self._without_file, None
-        return read_model_configs(self._file)
+        configs, content = read_model_configs(self._file)
+        if self._without_file and len(configs) == 1:  # it may have been written where the folder had another path
+            configs = [dataclasses.replace(configs[0], base_path=self._without_file[0].base_path)]
+        return configs, content
 
     def _content(self, file: Path) -> object:
         """Content to compare with that applied last: bytes, None for no file, or why it cannot be read."""

@@ -93,7 +93,7 @@ def make_table(sets: Iterable[EvaluationSet], settings: LeakSettings) -> LeakTab
     for number, evaluation_set in enumerate(sets):
         texts: dict[bytes, np.ndarray] = {}
         for text in evaluation_set.texts:
-            hashes = hash_words(_without_treebank(_BRACKET.sub(" ", text)))
+            hashes = hash_words(_without_treebank(text))
             texts.setdefault(hashes.astype(np.uint32).tobytes(), hashes)
         searched = [hashes for hashes in texts.values() if len(hashes) >= settings.min_words]
         counts = {"texts": len(texts), "not_searched": len(texts) - len(searched), "unread": evaluation_set.unread}
@@ -228,8 +228,8 @@ def _seeds(candidates: list[int], size: int, allowed: int) -> Iterator[tuple[int
 
 
 def _without_treebank(text: str) -> str:
-    """Join "do n't" to "don't"; other clitics are words of their own with and without a blank."""
-    return text.replace(" n't", "n't")
+    """Join "do n't" to "don't" and drop "-LRB-"; other clitics are words of their own with and without a blank."""
+    return _BRACKET.sub(" ", text.replace(" n't", "n't"))
 
 
 def described(settings: CorpusSettings) -> dict[str, list[dict[str, Any]]]:

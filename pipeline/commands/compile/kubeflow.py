@@ -1,5 +1,6 @@
 """`bert-tfx compile kubeflow`: compile a pipeline for Kubeflow Pipelines or Vertex AI."""
 
+import re
 from typing import Annotated, Any
 
 import typer
@@ -34,8 +35,10 @@ def compile_kubeflow(
     """
     if not output.endswith((".yaml", ".yml")):
         raise InputError(f"--output {output}: must end in .yaml, for Kubeflow's client")
-    if cluster.bucket is not None and metadata is None:
+    if cluster.bucket is not None and (metadata or "sqlite:").startswith("sqlite:"):
         raise InputError("--bucket: Cloud Storage cannot hold a SQLite file; give a --metadata that it can reach")
+    if metadata and re.match("sqlite:[^/]", metadata):
+        raise InputError(f"--metadata {metadata}: give an absolute path on the volume")
     from pipeline.runners.kubeflow import in_shared_folder, steps_of, write_pipeline
     from pipeline.runners.stage_resources import resources_of
     from pipeline.runs.resolve import without_inputs

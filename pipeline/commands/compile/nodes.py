@@ -13,6 +13,7 @@ from pipeline.commands.options import with_options
 from pipeline.runs.exit_codes import exit_if_refused
 from pipeline.runs.request import FINETUNE, PRETRAIN, RunRequest
 from pipeline.runs.run_dir import temporary_run_dir
+from pipeline.stages import MODEL_PUSH
 
 compile_app = typer.Typer(help="Compile a pipeline for an orchestrator.", no_args_is_help=True)
 
@@ -42,7 +43,12 @@ def compile_nodes(
 
     Words after `--` go to Beam: `-- --runner=DataflowRunner --project=...`.
     """
-    options["settings"] = (*_texts("--set-json", set_json), *options["settings"])
+    given = _texts("--set-json", set_json)
+    listed, single = ({text.partition("=")[0] for text in texts} for texts in (given, options["settings"]))
+    if listed & single:
+        name = min(listed & single)
+        raise InputError(f"--set-json and --set have {name}; give it once, to Kubeflow as the pipeline's parameter")
+    options["settings"] = (*given, *options["settings"])
     options["corpus"] = (*_texts("--corpus-json", corpus_json), *options["corpus"])
     request = RunRequest(recipe, os.path.abspath(run_dir), beam_args=tuple(context.obj or []), **options)
     with temporary_run_dir(request.run_dir):
@@ -87,7 +93,10 @@ def finish(
     run_id: RunId,
     outcome: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="Write `pushed`, `refused` or `no new text` to this file, and exit with 0."),
+        typer.Option(
+            metavar="FILE",
+            help="Write `pushed`, `pushed before`, `refused` or `no new text` to this file, and exit with 0.",
+        ),
     ] = None,
 ) -> None:
     """Write summary.json and report.html, print the summary. Exit code 3: the gate refused the model."""
@@ -99,7 +108,8 @@ def finish(
     else:
         with open(outcome, "w", encoding="utf-8") as file:
             refused = "refused" if summary.get("new_text", True) else "no new text"
-            file.write("pushed" if summary["blessed"] else refused)
+            is_new = summary["blessed"] and summary["stage_states"][MODEL_PUSH] == "COMPLETE"  # not of the cache
+            file.write("pushed" if is_new else "pushed before" if summary["blessed"] else refused)
 
 
 def _texts(option: str, text: str) -> list[str]:

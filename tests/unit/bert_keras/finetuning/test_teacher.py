@@ -196,7 +196,10 @@ def test_refuses_a_folder_that_cannot_teach(tmp_path):
 def test_refuses_answers_by_token_of_another_vocabulary(tmp_path):
     other = BertTokenizer([*SPECIAL_TOKENS, *reversed(WORDS)], True)
     task, rows, teacher = task_named("ner"), [row(0, "ner")], teacher_of("ner", tmp_path, tokenizer=other)
-    ids = task_type_of(task).features(rows, task, SETTINGS, TOKENIZER).arrays["input_ids"]
+    theirs, ids = (
+        task_type_of(task).features(rows, task, SETTINGS, one).arrays["input_ids"] for one in (other, TOKENIZER)
+    )
+    teacher.arrays("train", rows, theirs, 8)  # kept for students with the teacher's vocabulary alone
     with pytest.raises(InputError, match="another vocabulary than --init"):
         teacher.arrays("train", rows, ids, 8)
 

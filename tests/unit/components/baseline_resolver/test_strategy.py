@@ -67,6 +67,15 @@ def test_the_latest_blessed_model_is_the_baseline(make):
     assert resolve(make(10), models, [*blessings, blessing(3)]) == [3]
 
 
+def test_a_model_that_could_not_be_served_is_no_baseline(make):
+    """It is never pushed; with other limits the same model may be."""
+    models, blessings, candidate = [make(1), make(2)], [blessing(1), blessing(2)], make(9)
+    for served, baseline in (([], 2), ([blessing(2, 0)], 1), ([blessing(2, 0), blessing(2)], 2), ([blessing(0, 0)], 2)):
+        inputs = {"model": models, "model_blessing": blessings, "infra_blessing": served}
+        found = LatestComparableStrategy().resolve_artifacts(None, {"candidate": [candidate], **inputs})
+        assert [model.id for model in found["model"]] == [baseline]
+
+
 @pytest.mark.parametrize(
     ("blessings", "initial", "baseline"), [([], {}, 4), ([1], {}, 1), ([], {"sums": ["mlm_nll"]}, None)]
 )

@@ -167,7 +167,10 @@ def test_segmentation():
     assert segment(chinese, CorpusSettings(language="zh")) == segment(chinese, CorpusSettings()) == expected
 
 
-@pytest.mark.parametrize("text", ["One is here.  Two\tis! «Three»\u3000Four?  ", "x" * 5000, "ab " * 3000, ""])
+@pytest.mark.parametrize(
+    "text",
+    ["One is here.  Two\tis! «Three»\u3000Four?  ", "Vitamin C\u00a0. Eat\u202f!", "x" * 5000, "ab " * 3000, ""],
+)
 def test_sentences_are_the_whole_text(text):
     assert "".join(sentences(text, "en")) == text
 

@@ -2,7 +2,13 @@
 
 import pytest
 
+from components.evaluator import results
 from components.evaluator.results import below_teacher
+
+
+def test_scores_are_without_bounds_and_differences():
+    names = ("", "_diff", "_low", "_high_diff", "_over_chance")
+    assert results._metrics({f"nsp_accuracy{name}": 0.5 for name in names}) == {"nsp_accuracy": 0.5}
 
 
 @pytest.mark.parametrize(

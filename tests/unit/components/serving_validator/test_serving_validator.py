@@ -79,7 +79,7 @@ def validate(tmp_path):
             of()
             for of in (standard_artifacts.Model, standard_artifacts.ModelBlessing, standard_artifacts.InfraBlessing)
         )
-        model.uri, blessing.uri = str(folder.parent), str(tmp_path / "blessing")
+        model.uri, model.id, blessing.uri = str(folder.parent), 7, str(tmp_path / "blessing")
         quality.set_int_custom_property("blessed", blessed)
         Executor().Do(
             {"model": [model], "model_blessing": [quality]},
@@ -98,7 +98,7 @@ def no_process_is_left():
 
 def test_pusher_accepts_the_blessing_of_a_valid_model(tmp_path, model, validate):
     blessing, verdict = validate(model, repetitions=5)
-    assert model_utils.is_infra_validated(blessing)
+    assert model_utils.is_infra_validated(blessing) and blessing.get_int_custom_property("current_model_id") == 7
     assert (tmp_path / "blessing" / "INFRA_BLESSED").read_text() == ""
     assert verdict["blessed"] and verdict["problems"] == [] and verdict["answers"] == 10
     assert set(verdict["latency_ms"]) == {"serving_default", "share"}

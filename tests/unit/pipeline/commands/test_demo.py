@@ -4,8 +4,16 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import typer
 
+from pipeline.cli import app
 from pipeline.commands.demo import DEMO_SENTENCE, DEMO_TEXT, _ask
+from pipeline.runners import local
+
+
+def test_without_new_text_nothing_is_served(tmp_path, monkeypatch):
+    monkeypatch.setattr(local, "run", lambda request: {"blessed": False, "served_version": 1, "new_text": False})
+    typer.main.get_command(app)(["demo", "--run-dir", str(tmp_path), "--init", "latest"], standalone_mode=False)
 
 
 @pytest.mark.parametrize(

@@ -204,7 +204,14 @@ def told(uri, error):
     return str(stopped.value)
 
 
-@pytest.mark.parametrize("error", [errors.UnavailableError("no route\nto host"), errors.DeadlineExceededError("late")])
+@pytest.mark.parametrize(
+    "error",
+    [
+        errors.UnavailableError("no route\nto host"),
+        errors.DeadlineExceededError("late"),
+        RuntimeError("mysql_real_connect failed: errno: , error:"),
+    ],
+)
 def test_a_store_that_does_not_answer_is_one_line(error):
     first = str(error).splitlines()[0]
     assert told("mysql://me@h/d", error) == f"--metadata mysql://me@h/d: cannot be reached: {first}"

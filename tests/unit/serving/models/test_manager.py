@@ -309,7 +309,7 @@ def test_a_file_can_appear_vanish_and_move_labels_in_one_reload(bases: Path, tmp
     assert models.get(Target("a")).version == 2
     for stable in (1, 2):
         only = f"model_version_policy {{ specific {{ versions: {stable} }} }} {label('stable', stable)}"
-        file.write_text(listed(written(bases, "a", only)))
+        file.write_text(listed(written(tmp_path / "of the host", "a", only)))  # the folder's path in no container
         models.reload()
         assert models.stores["a"].versions == [stable]
         assert models.get(Target("a", label="stable")).version == stable

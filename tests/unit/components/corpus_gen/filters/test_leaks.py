@@ -68,8 +68,9 @@ def test_a_text_is_found_in_another_form(tmp_path, leak):
 
 
 def test_the_treebank_s_form_of_an_evaluation_text_is_found_in_ordinary_text(tmp_path):
-    leaks = made(tmp_path, ["It 's -LRB- almost -RRB- a film that does n't lie . "])
-    assert filtered(leaks, "It's (almost) a film that doesn't lie.")[1] == "leak"
+    text = "It 's -LRB- almost -RRB- a film that does n't lie . "
+    leaks = made(tmp_path, [text])
+    assert filtered(leaks, "It's (almost) a film that doesn't lie.")[1] == filtered(leaks, text)[1] == "leak"
 
 
 @given(places=st.sets(st.integers(0, 20), min_size=2, max_size=2))

@@ -79,6 +79,8 @@ def test_a_task_on_vertex(tmp_path):
     [
         (["--output", "p.json"], "--output p.json: must end in .yaml, for Kubeflow's client"),
         (["--output", "p.yaml", "--bucket", "b"], "give a --metadata that it can reach"),
+        (["--output", "p.yaml", "--bucket", "b", "--metadata", "sqlite:/m"], "give a --metadata that it can reach"),
+        (["--output", "p.yaml", "--metadata", "sqlite:m"], "--metadata sqlite:m: give an absolute path on the volume"),
         (["--output", "p.yaml", "--set", "gate.x=1"], "gate.x is not a setting"),
         (["--output", "p.yaml", "--metadata", "mysql://me:planted@h/d"], "holds a password"),
         (["--output", "p.yaml", "--resources", "none.yaml"], "none.yaml: cannot be read as YAML"),
@@ -102,8 +104,8 @@ def test_an_invalid_list_is_one_line(tmp_path, option, text):
     assert not (tmp_path / "run").exists()
 
 
-def test_set_json_comes_before_single_settings(tmp_path, monkeypatch):
-    """So that a run parameter overrides the list of further settings."""
+def test_a_setting_is_in_set_json_or_a_parameter(tmp_path, monkeypatch):
+    """Kubeflow gives each parameter, its default too: one of the two would be lost without a word."""
     from pipeline.runners import run_steps
     from pipeline.runs import resolve
 
@@ -111,16 +113,24 @@ def test_set_json_comes_before_single_settings(tmp_path, monkeypatch):
     monkeypatch.setattr(resolve, "resolve", lambda request, run_id: request)
     monkeypatch.setattr(run_steps, "compile_run", lambda request, run_id: asked.append(request) or ["A"])
     lists = ["--set-json", json.dumps(["training.seed=1", "examples.seed=2"]), "--corpus-json", '["x y"]']
-    run("compile", "nodes", "--run-dir", tmp_path, "--run-id", "r", *lists, "--set", "training.seed=3", "--corpus", "z")
-    assert asked[0].settings == ("training.seed=1", "examples.seed=2", "training.seed=3")
-    assert asked[0].corpus == ("x y", "z")
+    words = ["compile", "nodes", "--run-dir", tmp_path, "--run-id", "r", *lists, "--corpus", "z"]
+    words += ["--metadata", "sqlite:m.sqlite"]
+    run(*words, "--set", "data.seed=3")
+    assert asked[0].settings == ("training.seed=1", "examples.seed=2", "data.seed=3")
+    assert asked[0].corpus == ("x y", "z") and asked[0].metadata == f"sqlite:{os.getcwd()}/m.sqlite"
+    with pytest.raises(InputError, match=r"--set-json and --set have training\.seed; give it once"):
+        run(*words, "--set", "training.seed=3")
 
 
-@pytest.mark.parametrize(("blessed", "said"), [(True, "pushed"), (False, "refused")])
-def test_finish_writes_the_outcome_and_exits_with_0(tmp_path, monkeypatch, blessed, said):
+@pytest.mark.parametrize(
+    ("blessed", "push", "said"),
+    [(True, "COMPLETE", "pushed"), (True, "CACHED", "pushed before"), (False, "COMPLETE", "refused")],
+)
+def test_finish_writes_the_outcome_and_exits_with_0(tmp_path, monkeypatch, blessed, push, said):
     from pipeline.runners import run_steps
 
-    monkeypatch.setattr(run_steps, "finish", lambda *_: {"blessed": blessed, "served_version": None})
+    summary = {"blessed": blessed, "served_version": None, "stage_states": {"ModelPush": push}}
+    monkeypatch.setattr(run_steps, "finish", lambda *_: summary)
     words = ["finish", "--run-dir", tmp_path, "--run-id", "r"]
     run(*words, "--outcome", tmp_path / "outcome")
     assert (tmp_path / "outcome").read_text() == said
