@@ -55,8 +55,7 @@ def code_fingerprint(*modules: str, root: Path = ROOT) -> str:
     """
     files = _closure(modules, root)
     imported = {name.partition(".")[0] for path in files.values() for name in _code(path.read_bytes())[1]}
-    releases = {name: _release(name) for name in VERSIONED if name in imported}
-    return _hash(files, str(releases))
+    return _hash(files, str({name: _release(name) for name in VERSIONED if name in imported}))
 
 
 def weights_fingerprint(training: str) -> str:
@@ -118,8 +117,7 @@ def _source(name: str, root: Path) -> Path | None:
 def _code(source: bytes, messages: bool = True) -> tuple[str, list[str]]:
     """Hash of what a source does (with `messages` also what it raises), and the names that it imports."""
     imported: list[str] = []
-    text = _text(ast.parse(source), messages, imported)
-    return hashlib.sha256(text.encode()).hexdigest(), imported
+    return hashlib.sha256(_text(ast.parse(source), messages, imported).encode()).hexdigest(), imported
 
 
 def _text(node: ast.AST, messages: bool, imported: list[str]) -> str:

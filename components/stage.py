@@ -71,12 +71,8 @@ class Stage(base_component.BaseComponent):
             values.setdefault("code", code_fingerprint(type(self).__module__))
         for name, value in values.items():
             parameter = spec.PARAMETERS.get(name)
-            if parameter and parameter.type is str and not (parameter.optional and value is None):
-                values[name] = value if isinstance(value, str) else _json(value)
+            is_text = parameter and parameter.type is str and not (parameter.optional and value is None)
+            if is_text and not isinstance(value, str):
+                values[name] = json.dumps(value, default=dataclasses.asdict, sort_keys=True)
         made = {name: channel.Channel(type=output.type) for name, output in spec.OUTPUTS.items()}
         super().__init__(spec(**values, **made))
-
-
-def _json(value: Any) -> str:
-    is_dataclass = dataclasses.is_dataclass(value) and not isinstance(value, type)
-    return json.dumps(dataclasses.asdict(value) if is_dataclass else value, sort_keys=True)

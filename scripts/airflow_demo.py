@@ -68,9 +68,7 @@ def run(dag: str, environ: dict[str, str]) -> int:
     failed = [task for task, state in last.items() if state == "failed"]
     for task in failed:
         print(f"bert-tfx: {task} failed: see {logs / f'task_id={task}'}", file=sys.stderr)
-    if failed:
-        return FAILED
-    return NOT_BLESSED if last["finish"] == "skipped" else OK
+    return FAILED if failed else NOT_BLESSED if last["finish"] == "skipped" else OK
 
 
 if __name__ == "__main__":

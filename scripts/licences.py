@@ -52,10 +52,8 @@ Apache-2.0.
 
 def locked() -> set[Package]:
     """All packages in the locks."""
-    packages: set[Package] = set()
-    for lock in REQUIREMENTS.glob("*py3*.txt"):
-        packages |= set(re.findall(r"^([a-z0-9][a-z0-9._-]*)==([^ ]+)", lock.read_text(), re.MULTILINE))
-    return packages
+    locks = "\n".join(lock.read_text() for lock in REQUIREMENTS.glob("*py3*.txt"))
+    return set(re.findall(r"^([a-z0-9][a-z0-9._-]*)==([^ ]+)", locks, re.MULTILINE))
 
 
 def licence(package: Distribution) -> str:
@@ -64,8 +62,7 @@ def licence(package: Distribution) -> str:
     if expression := metadata.get("License-Expression"):
         return expression
     classifiers = [c.split(" :: ")[-1] for c in metadata.get_all("Classifier") or [] if c.startswith("License :: ")]
-    named = [c for c in classifiers if c != "OSI Approved"]
-    if named:
+    if named := [c for c in classifiers if c != "OSI Approved"]:
         return ", ".join(sorted(named))
     words = (metadata.get("License") or "").strip().partition("\n")[0]
     return words if words and words != "UNKNOWN" and len(words) < 60 else UNKNOWN

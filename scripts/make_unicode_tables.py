@@ -78,8 +78,7 @@ def paged(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     pages = values.reshape(-1, ut.PAGE_SIZE, *values.shape[1:])
     numbers: dict[bytes, int] = {}
     index = [numbers.setdefault(page.tobytes(), len(numbers)) for page in pages]
-    first_seen = np.unique(index, return_index=True)[1]
-    return np.array(index, np.int32), pages[first_seen]
+    return np.array(index, np.int32), pages[np.unique(index, return_index=True)[1]]
 
 
 def make_tables() -> dict[str, np.ndarray]:
@@ -101,8 +100,7 @@ def make_tables() -> dict[str, np.ndarray]:
         arrays[f"{prefix}_kind_index"], arrays[f"{prefix}_kind_pages"] = paged(kind)
         arrays[f"{prefix}_offset_index"], arrays[f"{prefix}_offset_pages"] = paged(offsets)
         arrays[f"{prefix}_marks"] = np.array(movable, np.int32)
-        classes = [unicodedata.combining(chr(c)) for c in movable]
-        arrays[f"{prefix}_mark_classes"] = np.array(classes, np.int32)
+        arrays[f"{prefix}_mark_classes"] = np.array([unicodedata.combining(chr(c)) for c in movable], np.int32)
     return arrays
 
 

@@ -155,9 +155,8 @@ def read_input_list(path: str) -> list[InputFile]:
 
 def list_files(patterns: Sequence[str], option: str = "--corpus") -> list[InputFile]:
     """Files that `patterns` match, each once, sorted by path; InputError, with `option`, if one matches nothing."""
-    files = {
-        file.path: file for matches in in_threads(lambda pattern: _match(pattern, option), patterns) for file in matches
-    }
+    of_patterns = in_threads(lambda pattern: _match(pattern, option), patterns)
+    files = {file.path: file for matches in of_patterns for file in matches}
     return [files[path] for path in sorted(files)]
 
 

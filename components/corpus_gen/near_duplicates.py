@@ -191,8 +191,7 @@ def _compare(rows: np.ndarray, similarity: float) -> np.ndarray:
     again = (rows["band"][1:] == rows["band"][:-1]) & (rows["id"][1:] == rows["id"][:-1]).all(1)
     rows = rows[np.concatenate([np.ones(min(len(rows), 1), bool), ~again])]
     # Unequal MinHashes have equal sketches by chance, one in 16.
-    chance = 2.0**-_SKETCH_BITS
-    least_equal = math.ceil(MINHASHES * (similarity + (1 - similarity) * chance))
+    least_equal = math.ceil(MINHASHES * (similarity + (1 - similarity) * 2.0**-_SKETCH_BITS))
     dropped = [np.empty((0, 2), _NUMBER)]
     for _ in range(LEADERS):
         if not len(rows):

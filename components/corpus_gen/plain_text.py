@@ -60,8 +60,7 @@ def assemble(lines: Iterable[str | None], settings: CorpusSettings, counts: Coun
 
     def finished() -> Iterator[list[str]]:
         counts["split_parts" if continued else "read_documents"] += 1
-        mended = mend(document, counts)
-        if mended:
+        if mended := mend(document, counts):
             yield mended
 
     for line in lines:
@@ -186,8 +185,7 @@ def segment(lines: list[str], settings: CorpusSettings) -> list[str]:
     """Segments of one document: its lines, or its sentences."""
     if settings.segments == "lines":
         return lines
-    segments = sentences(" ".join(lines), settings.language)
-    return [s for s in (s.strip() for s in segments) if s]
+    return [s for sentence in sentences(" ".join(lines), settings.language) if (s := sentence.strip())]
 
 
 def sentences(text: str, language: str) -> list[str]:

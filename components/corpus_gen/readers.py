@@ -74,8 +74,7 @@ def work_bytes(settings: CorpusSettings) -> int:
 
 def read_units(files: Sequence, settings: CorpusSettings) -> list[list[ReadUnit]]:
     """Divide large files (`inputs.InputFile`), where none must be read whole for it, and combine small ones."""
-    total = sum(file.size for file in files)
-    size = min(work_bytes(settings), max(MIN_WORK_BYTES, total // PIECES_OF_WORK))
+    size = min(work_bytes(settings), max(MIN_WORK_BYTES, sum(file.size for file in files) // PIECES_OF_WORK))
     large = [file.path for file in files if file.size > size]
     cut = dict(zip(large, in_threads(lambda path: _can_be_cut(path, settings), large), strict=True))
     return packed(files, size, lambda file: range(0, file.size, size) if cut.get(file.path) else (0,))
@@ -147,15 +146,13 @@ def input_errors(path: str) -> Iterator[None]:
 
 def _read_file(file: BinaryIO, path: str, settings: CorpusSettings, counts: Counter[str]) -> Iterator[RawDocument]:
     content = decompressed(file, path)
-    kind = archive_kind(content.peek(512)[:512])
-    if kind is None:
+    if (kind := archive_kind(content.peek(512)[:512])) is None:
         yield from _read_content(content, path, settings, counts)
         return
     for name, member in members(content, kind, path):
         source = f"{path}!{name}"
         inner = decompressed(member, source)
-        head = inner.peek(512)[:512]
-        if not head:
+        if not (head := inner.peek(512)[:512]):
             continue
         try:
             if archive_kind(head) or is_hidden(name):

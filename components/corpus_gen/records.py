@@ -80,8 +80,7 @@ def read_parquet(file: BinaryIO, source: str, text_field: str) -> Iterator[tuple
         table = parquet.ParquetFile(file)
     except pyarrow.ArrowException as error:
         raise InputError(f"{source}: is not Parquet ({str(error).splitlines()[0]}); give a whole file") from error
-    names = table.schema_arrow.names
-    if text_field not in names:
+    if text_field not in (names := table.schema_arrow.names):
         raise InputError(f"{source}: has no column {text_field!r}, but {_names(names)}; name it with corpus.text_field")
     kind = table.schema_arrow.field(text_field).type
     if pyarrow.types.is_dictionary(kind):  # pandas' categories
@@ -89,9 +88,8 @@ def read_parquet(file: BinaryIO, source: str, text_field: str) -> Iterator[tuple
     if not (pyarrow.types.is_string(kind) or pyarrow.types.is_large_string(kind)):
         raise InputError(f"{source}: column {text_field!r} is {kind}, not text; name another with corpus.text_field")
     number = 0
-    batches = table.iter_batches(_PARQUET_ROWS, columns=[text_field])
     try:
-        for batch in batches:
+        for batch in table.iter_batches(_PARQUET_ROWS, columns=[text_field]):
             # As bytes, because pyarrow refuses a text that is not UTF-8 without naming its row.
             for text in batch.column(0).cast(pyarrow.binary()).to_pylist():
                 yield f"{source}, row {number}", None if text is None else text.decode("utf-8", "surrogateescape")
@@ -103,7 +101,6 @@ def read_parquet(file: BinaryIO, source: str, text_field: str) -> Iterator[tuple
 
 def read_tfrecords(file: BinaryIO, source: str, text_field: str) -> Iterator[tuple[str, str | None]]:
     """Bytes feature of tf.Examples; its values are lines."""
-    number = 0
     try:
         for number, record in enumerate(read_records(file)):
             where = f"{source}, record {number}"

@@ -7,7 +7,7 @@ from typing import Any
 
 from tfx.components.evaluator import constants, executor
 from tfx.dsl.io import fileio
-from tfx.types import Artifact, artifact_utils, standard_artifacts, standard_component_specs
+from tfx.types import artifact_utils, standard_artifacts, standard_component_specs
 from tfx.utils import io_utils, path_utils
 
 from bert_keras.finetuning.artifact_files import TEACHER_FILE
@@ -47,11 +47,9 @@ class Executor(executor.Executor):
         if not input_dict.get("initial_model"):
             return
         judged = Judgement(**json.loads(exec_properties["forgetting"]))
-        (initial,), (model,) = input_dict["initial_model"], input_dict["model"]
-        folders = {
-            name: path_utils.serving_model_path(model_artifact.uri)
-            for name, model_artifact in (("initial_model", initial), ("model", model))
-        }
+        (initial,) = input_dict["initial_model"]
+        uris = {name: artifact_utils.get_single_uri(input_dict[name]) for name in ("initial_model", "model")}
+        folders = {name: path_utils.serving_model_path(uri) for name, uri in uris.items()}
         figures: dict[str, Any] = {}
         if all(baseline.id != initial.id for baseline in input_dict.get("baseline_model", [])):
             examples = artifact_utils.get_single_uri(input_dict["examples"])
@@ -63,10 +61,8 @@ class Executor(executor.Executor):
                 "max_forgetting": judged.limit,
                 **_figures(folders, examples, judged.of, REFERENCE_EXAMPLES),
             }
-        evaluation = artifact_utils.get_single_uri(output_dict["evaluation"])
-        write_json(os.path.join(evaluation, word_perplexity.FILE), figures)
-        if "reference" in figures and word_perplexity.forgot(figures["reference"]):
-            _withdraw(artifact_utils.get_single_instance(output_dict["blessing"]))
+        forgot = "reference" in figures and word_perplexity.forgot(figures["reference"])
+        _write(word_perplexity.FILE, figures, output_dict, missed=forgot)
 
 
 def _score_pairs(judged: Judgement, input_dict: dict, output_dict: dict) -> None:
@@ -75,10 +71,7 @@ def _score_pairs(judged: Judgement, input_dict: dict, output_dict: dict) -> None
     pairs = minimal_pairs.read_pairs([judged.of], "gate.minimal_pairs")
     figures = minimal_pairs.figures(pairs, minimal_pairs.score_pairs(model, pairs))
     figures["min_accuracy"] = judged.limit
-    evaluation = artifact_utils.get_single_uri(output_dict["evaluation"])
-    write_json(os.path.join(evaluation, minimal_pairs.FILE), figures)
-    if minimal_pairs.missed(figures):
-        _withdraw(artifact_utils.get_single_instance(output_dict["blessing"]))
+    _write(minimal_pairs.FILE, figures, output_dict, missed=minimal_pairs.missed(figures))
 
 
 def _compare(judged: Judgement, input_dict: dict, output_dict: dict) -> None:
@@ -91,9 +84,7 @@ def _compare(judged: Judgement, input_dict: dict, output_dict: dict) -> None:
         "model": results.evaluated(evaluation)[judged.of],
         "min_share": judged.limit,
     }
-    write_json(os.path.join(evaluation, TEACHER_FILE), figures)
-    if results.below_teacher(figures):
-        _withdraw(artifact_utils.get_single_instance(output_dict["blessing"]))
+    _write(TEACHER_FILE, figures, output_dict, missed=results.below_teacher(figures))
 
 
 def _figures(models: dict[str, str], examples: str, part: str, most: int | None = None) -> dict[str, float | None]:
@@ -106,10 +97,13 @@ def _figures(models: dict[str, str], examples: str, part: str, most: int | None 
     return {"tokens_per_word": tokens, **figures}
 
 
-def _withdraw(blessing: Artifact) -> None:
-    """Make a blessing a refusal, in the form of TFX's executor."""
-    blessed = os.path.join(blessing.uri, constants.BLESSED_FILE_NAME)
-    if fileio.exists(blessed):
+def _write(file: str, figures: dict[str, Any], output_dict: dict, *, missed: bool) -> None:
+    """Write figures beside the metrics; if a threshold is `missed`, make the blessing a refusal, as TFX's executor."""
+    write_json(os.path.join(artifact_utils.get_single_uri(output_dict["evaluation"]), file), figures)
+    if not missed:
+        return
+    blessing = artifact_utils.get_single_instance(output_dict["blessing"])
+    if fileio.exists(blessed := os.path.join(blessing.uri, constants.BLESSED_FILE_NAME)):
         fileio.remove(blessed)
     io_utils.write_string_file(os.path.join(blessing.uri, constants.NOT_BLESSED_FILE_NAME), "")
     blessing.set_int_custom_property(constants.ARTIFACT_PROPERTY_BLESSED_KEY, constants.NOT_BLESSED_VALUE)

@@ -71,8 +71,7 @@ class _RatioCombiner(beam.CombineFn):
         return sum(accumulators, self.create_accumulator())
 
     def extract_output(self, accumulator):
-        parts = accumulator.reshape(DOCUMENT_GROUPS, DOCUMENT_PARTS, -1)
-        units = parts.sum(1)
+        units = accumulator.reshape(DOCUMENT_GROUPS, DOCUMENT_PARTS, -1).sum(1)
         if np.count_nonzero(units[:, 0]) <= DOCUMENT_PARTS:  # the only case in which documents have several parts
             units = accumulator
         _, b, *of_numerators = units[units[:, 0] > 0].T

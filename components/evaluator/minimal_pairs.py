@@ -95,9 +95,8 @@ def _pairs_of(path: str) -> Iterator[MinimalPair]:
             except (RowError, ValueError, RecursionError) as error:
                 raise InputError(f"{where}: is not JSON ({error}); minimal pairs are JSON lines") from error
             given = record.items() if isinstance(record, dict) else ()
-            fields: dict[str, Any] = {"UID": name, "Domain": name} | {
-                key: value for key, value in given if value is not None
-            }
+            stated = {key: value for key, value in given if value is not None}
+            fields: dict[str, Any] = {"UID": name, "Domain": name, **stated}
             is_ewok = _EWOK_KEYS[0] in fields
             keys, needed = (_EWOK_KEYS, "Context1, Context2 and Target1") if is_ewok else (_KEYS, _NEEDED)
             fields = {"linguistics_term": fields.get(keys[3]), "context_good": "", "context_bad": ""} | fields

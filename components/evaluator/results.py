@@ -44,9 +44,8 @@ def metric_keys(names: Sequence[str], model_name: str, output_name: str) -> list
 def chances(evaluation: str) -> dict[str, list[float]]:
     """Chance for each judged metric, and the number of standard errors by which the candidate is above it."""
     metrics = _slices(evaluation, CANDIDATE)[()]
-    return {
-        name: [metrics[name + CHANCE], metrics[name + OVER_CHANCE]] for name in metrics if name + OVER_CHANCE in metrics
-    }
+    judged = [name for name in metrics if name + OVER_CHANCE in metrics]
+    return {name: [metrics[name + CHANCE], metrics[name + OVER_CHANCE]] for name in judged}
 
 
 def evaluated_by_slice(evaluation: str) -> list[dict[str, Any]]:
@@ -71,16 +70,13 @@ def gate_failures(evaluation: str) -> list[GateFailure]:
         failures += [_failure(failure, key, evaluation) for failure in of_slice.failures]
     empty = [slice_name(key) for spec in result.missing_slices for key in spec.feature_values.items()]
     failures += [GateFailure(None, EMPTY, name) for name in empty]
-    reference = word_figures(evaluation).get("reference")
-    if reference and word_perplexity.forgot(reference):
+    if (reference := word_figures(evaluation).get("reference")) and word_perplexity.forgot(reference):
         before, after, allowed = (reference[name] for name in ("initial_model", "model", "max_forgetting"))
         failures.append(GateFailure("word_perplexity", FORGETTING, None, after, AT_MOST, None, before, allowed, True))
-    pairs = pair_figures(evaluation)
-    if pairs and minimal_pairs.missed(pairs):
+    if (pairs := pair_figures(evaluation)) and minimal_pairs.missed(pairs):
         value, bound = pairs["overall"]["accuracy"], pairs["min_accuracy"]
         failures.append(GateFailure("minimal_pairs", VALUE, value=value, direction=AT_LEAST, bound=bound))
-    teacher = teacher_figures(evaluation)
-    if teacher and below_teacher(teacher):
+    if (teacher := teacher_figures(evaluation)) and below_teacher(teacher):
         metric, share = teacher["metric"], teacher["min_share"]
         before = teacher["scores"][metric]
         failures.append(GateFailure(metric, TEACHER, None, teacher["model"], AT_LEAST, share, baseline=before))

@@ -100,16 +100,13 @@ class ScoreCombiner(beam.CombineFn):
         ]
         scores, without = self._scores(golds, answers), [self._scores(golds, answers, part) for part in parts]
         errors = {name: _standard_error([part[name] for part in without]) for name in self.task.metrics}
-        ends = [
-            scores[name] + sign * margin_errors(groups) * errors[name] for sign in (-1, 1) for name in self.task.metrics
-        ]
+        margin = margin_errors(groups)
+        ends = [scores[name] + sign * margin * errors[name] for sign in (-1, 1) for name in self.task.metrics]
 
         metric, *_ = self.task.metrics
         chance, guessed = 0.0, [0.0] * len(parts)
-        of_guesses = guesses(
-            self.task, golds, [text.decode() for _, _, text in rows] if self.task.kind == "span" else []
-        )
-        if of_guesses:
+        contexts = [text.decode() for _, _, text in rows] if self.task.kind == "span" else []
+        if of_guesses := guesses(self.task, golds, contexts):
             chance, best = max((self._scores(golds, guess)[metric], index) for index, guess in enumerate(of_guesses))
             guessed = [self._scores(golds, of_guesses[best], part)[metric] for part in parts]
         error = _standard_error([part[metric] - guess for part, guess in zip(without, guessed, strict=True)])

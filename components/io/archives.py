@@ -58,8 +58,7 @@ def _tar_members(file: BinaryIO) -> Iterator[tuple[str, int, BinaryIO]]:
     # As a stream: decompressed files do not seek.
     with tarfile.open(fileobj=file, mode="r|", bufsize=_TAR_BLOCK * 2048, errors="surrogateescape") as archive:
         for info in archive:
-            content = archive.extractfile(info) if info.isreg() else None
-            if content is not None:
+            if info.isreg() and (content := archive.extractfile(info)) is not None:
                 content.seekable = lambda: False  # type: ignore[method-assign]  # tarfile's fails on a stream
                 yield info.name, info.size, io.BufferedReader(content)  # type: ignore[type-var]
             # tarfile would keep all members of a stream in memory.

@@ -39,8 +39,7 @@ def extension(path: str) -> str:
 def decompressed(file: BinaryIO, source: str) -> io.BufferedReader:
     """Content of a file at its beginning, decompressed if need be; several streams in a row are read as one."""
     buffered = peekable(file)
-    kind = compression_of(buffered.peek(8)[:8])
-    if kind is None:
+    if (kind := compression_of(buffered.peek(8)[:8])) is None:
         return buffered
     counted = _Counted(buffered)
     content: Any

@@ -154,9 +154,8 @@ def whole_file(path: str, temporary_dir: str) -> Iterator[BinaryIO]:
     """Open a file for writing; `path` exists only once it is complete."""
     # Each attempt has its own temporary file: two attempts write the same bytes, and the last one wins.
     temporary = os.path.join(temporary_dir, f"{os.path.basename(path)}.{uuid.uuid4().hex}")
-    for folder in (os.path.dirname(path), temporary_dir):
-        if folder:
-            make_folder(folder)
+    for folder in filter(None, (os.path.dirname(path), temporary_dir)):
+        make_folder(folder)
     try:
         with FileSystems.create(temporary, compression_type=CompressionTypes.UNCOMPRESSED) as file:
             yield file
@@ -170,11 +169,16 @@ def whole_file(path: str, temporary_dir: str) -> Iterator[BinaryIO]:
         raise
 
 
+def write_file(path: str, content: bytes) -> None:
+    """Write a file; `path` exists only once it is complete."""
+    with whole_file(path, os.path.dirname(path)) as file:
+        file.write(content)
+
+
 def write_by_content(directory: str, name: str, content: bytes) -> str:
     """Write a file whose name has a hash of its content, `name.format(HASH)`; returns its path."""
     path = f"{directory}/{name.format(hashlib.sha256(content).hexdigest()[:16])}"
-    with whole_file(path, directory) as file:
-        file.write(content)
+    write_file(path, content)
     return path
 
 
@@ -224,6 +228,4 @@ def read_json(path: str) -> Any:
 
 def write_json(path: str, value: object) -> None:
     """Write `value` as JSON, NaN as null; `path` exists only once it is complete."""
-    content = json_text(value, indent=2, sort_keys=True) + "\n"
-    with whole_file(path, os.path.dirname(path)) as file:
-        file.write(content.encode())
+    write_file(path, (json_text(value, indent=2, sort_keys=True) + "\n").encode())

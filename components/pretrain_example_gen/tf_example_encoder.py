@@ -146,8 +146,7 @@ def encode_records(features: Mapping[str, np.ndarray]) -> bytes:
         entries.append(_delimited(_FEATURE, _join(key, _delimited(_VALUE, _feature(name, features[name])))))
     example = _delimited(_FEATURES, _join(*entries))
     sizes = np.broadcast_to(example.size, num_examples)
-    footer = np.zeros((1, _FOOTER_SIZE), np.uint8)
-    records = _join(_raw(_record_headers(sizes)), example, _raw(footer))
+    records = _join(_raw(_record_headers(sizes)), example, _raw(np.zeros((1, _FOOTER_SIZE), np.uint8)))
 
     data = np.empty((num_examples, sum(piece.shape[1] for piece, _ in records.pieces)), np.uint8)
     present = np.empty(data.shape, bool)

@@ -72,8 +72,7 @@ def examples_path(documents_path: str, output_dir: str, number: int, passes: int
 
 def _parts_of_name(documents_path: str) -> tuple[int, int, str]:
     """documents-00003-of-00010-web.tfrecord -> 3, 10, "web"; without a source ""."""
-    match = _DOCUMENTS_NAME.fullmatch(posixpath.basename(documents_path))
-    if not match:
+    if not (match := _DOCUMENTS_NAME.fullmatch(posixpath.basename(documents_path))):
         raise ValueError(f"{documents_path}: a documents shard is called documents-NUMBER-of-COUNT.tfrecord")
     index, count, source_name = match.groups()
     return int(index), int(count), source_name or ""

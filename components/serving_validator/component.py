@@ -73,8 +73,7 @@ def check_model(directory: str, limits: ServingLimits) -> ServingVerdict:
 
 def read_recorded(directory: str) -> list[prediction_log_pb2.PredictLog]:
     """Requests recorded with a SavedModel, with the answers of the trained model."""
-    path = os.path.join(directory, EXTRA_FOLDER, WARMUP_FILE)
-    if not tf.io.gfile.exists(path):
+    if not tf.io.gfile.exists(path := os.path.join(directory, EXTRA_FOLDER, WARMUP_FILE)):
         return []
     records = tf.data.TFRecordDataset(path).as_numpy_iterator()
     return [prediction_log_pb2.PredictionLog.FromString(record).predict_log for record in records]

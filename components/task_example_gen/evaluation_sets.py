@@ -59,8 +59,7 @@ def read_evaluation_set(path: str, name: str) -> EvaluationSet:
         return EvaluationSet(name, content_sha256(path), reviews, len(read) - len(reviews))
     digest = content_sha256(path)  # also refuses what cannot be read, by its reason
     for task in _TRIED:
-        trial = _Trial()
-        rows_read = 0
+        trial, rows_read = _Trial(), 0
         try:
             for located in read_located(TASKS[task], path, "skip", trial, TaskDataSettings().columns):
                 rows_read += 1

@@ -10,7 +10,7 @@ from bert_keras.tasks.metrics.scores import POSITIVE
 from bert_keras.tasks.rows import TaskRow
 from bert_keras.tasks.settings import TASK_SPEC_FILE, TaskSpec
 from bert_keras.tasks.table import Task
-from components.io.shards import shard_name, whole_file, write_shard
+from components.io.shards import shard_name, write_file, write_shard
 from components.task_example_gen.readers import LocatedRow, ReadReport, read_located
 from components.task_example_gen.settings import TaskDataSettings
 from components.task_example_gen.split_files import EVAL, EVAL_MISMATCHED, LABELLED, SPLITS, TRAIN, UNLABELLED
@@ -147,6 +147,5 @@ def _write(
             write_shard(f"{output_dir}/Split-{split}/{shard_name(PREFIX, index, len(starts))}", records)
         counts[split] = len(chosen)
     spec = TaskSpec(task, counts, dict(report.skipped))
-    with whole_file(f"{output_dir}/{TASK_SPEC_FILE}", output_dir) as file:
-        file.write(spec.to_json().encode())
+    write_file(f"{output_dir}/{TASK_SPEC_FILE}", spec.to_json().encode())
     return spec

@@ -84,7 +84,6 @@ _NAMES: dict[str, dict[str, tuple[str, ...]]] = {
     },
 }
 _NAMES["sentences"] = _NAMES["queries"] = _NAMES["table"]
-_COMPRESSED = ".gz"
 
 
 def names_of(task: Task) -> dict[str, tuple[str, ...]]:
@@ -150,7 +149,7 @@ def _find(task: Task, data: str, required: bool) -> dict[str, list[str]]:
 
 
 def _matching(files: Mapping[str, str], pattern: str, data: str) -> str | None:
-    matching = [name for name in sorted(files) if fnmatchcase(name.lower().removesuffix(_COMPRESSED), pattern)]
+    matching = [name for name in sorted(files) if fnmatchcase(name.lower().removesuffix(".gz"), pattern)]
     if len(matching) > 1:
         raise InputError(f"{data}: both {' and '.join(matching)} exist; name one with --train, --eval or --test")
     return files[matching[0]] if matching else None

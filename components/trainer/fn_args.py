@@ -9,8 +9,7 @@ from tfx.components.trainer.fn_args_utils import FnArgs
 
 def job_fields(fn_args: FnArgs) -> Mapping[str, Any]:
     """The fields of the job in `custom_config`, with the Trainer's output folders."""
-    folders = {"output_dir": fn_args.serving_model_dir, "logs_dir": fn_args.model_run_dir}
-    return {**fn_args.custom_config, **folders}
+    return {**fn_args.custom_config, "output_dir": fn_args.serving_model_dir, "logs_dir": fn_args.model_run_dir}
 
 
 def examples_folders(fn_args: FnArgs) -> list[str]:

@@ -29,7 +29,7 @@ from bert_keras.tokenizers.vocabulary_files import (
     read_vocabulary,
 )
 from bert_keras.tokenizers.wordpiece import BertTokenizer, make_tokenizer
-from components.io.shards import open_file, whole_file, write_json
+from components.io.shards import open_file, write_file, write_json
 from components.vocab_gen.settings import VocabularySettings
 
 MERGES_HEADER = "#version: 0.2"
@@ -45,10 +45,10 @@ def write_vocabulary(
 ) -> None:
     """Write the files; the spec, which gets the entries `more`, last."""
     content = model or "".join(token + "\n" for token in vocabulary).encode()
-    _write(f"{output_dir}/{SENTENCEPIECE_FILE if model else VOCABULARY_FILE}", content)
+    write_file(f"{output_dir}/{SENTENCEPIECE_FILE if model else VOCABULARY_FILE}", content)
     if settings.algorithm == "byte_bpe":
         lines = [MERGES_HEADER, *(f"{left} {right}" for left, right in merges)]
-        _write(f"{output_dir}/{MERGES_FILE}", "".join(line + "\n" for line in lines).encode())
+        write_file(f"{output_dir}/{MERGES_FILE}", "".join(line + "\n" for line in lines).encode())
     rules = Normalization(lower_case=False) if settings.algorithm == "byte_bpe" else settings.normalization
     stripped, kept = ("NFKD", "NFKC") if model else ("NFD", "none")
     write_json(
@@ -69,8 +69,7 @@ def copy_vocabulary(source_dir: str, output_dir: str) -> None:
     """Copy the files of a vocabulary to another folder."""
     for name in (VOCABULARY_FILE, MERGES_FILE, SENTENCEPIECE_FILE, VOCABULARY_SPEC_FILE):
         if FileSystems.exists(f"{source_dir}/{name}"):
-            with open_file(f"{source_dir}/{name}") as file:
-                _write(f"{output_dir}/{name}", file.read())
+            write_file(f"{output_dir}/{name}", _read(f"{source_dir}/{name}"))
 
 
 def load_tokenizer(directory: str) -> tuple[Tokenizer, dict[str, Any]]:
@@ -132,8 +131,3 @@ def read_given(path: str, settings: VocabularySettings) -> tuple[list[str], list
 def _read(path: str) -> bytes:
     with open_file(path) as file:
         return file.read()
-
-
-def _write(path: str, content: bytes) -> None:
-    with whole_file(path, os.path.dirname(path)) as file:
-        file.write(content)

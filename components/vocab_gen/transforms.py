@@ -86,12 +86,11 @@ def _learned(
     """Write the files from all (word, count) pairs; `least`: their minimum count. Returns the vocabulary's size."""
     counts = {word: count for word, count in element[1] if count}
     source, merges, model = "learned", list[tuple[str, str]](), None
-    rates: dict[str, float] = {}
     facts: dict[str, Any] = {"words": sum(counts.values()), "distinct_words": len(counts), "min_word_count": least}
     if initial:
-        facts |= format_fields(initial)
         source = "extended"
         vocabulary, rates = add_words(counts, initial, settings)
+        facts |= {**format_fields(initial), **rates}
     elif settings.algorithm == "byte_bpe":
         vocabulary, merges = learn_byte_bpe(counts, vocab_size, settings, exact=exact)
     elif settings.algorithm == "sentencepiece":
@@ -99,7 +98,7 @@ def _learned(
         vocabulary = [piece for piece, _ in precompiled(model)[0]]
     else:
         vocabulary = learn_wordpiece(counts, vocab_size, settings, exact=exact)
-    write_vocabulary(output_dir, vocabulary, merges, settings, model, source=source, **rates, **facts)
+    write_vocabulary(output_dir, vocabulary, merges, settings, model, source=source, **facts)
     return len(vocabulary)
 
 

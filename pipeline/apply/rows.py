@@ -146,14 +146,13 @@ def _parquet_rows(file: BinaryIO, unit: ReadUnit, columns: Collection[str]) -> I
     _check_columns(unit.path, table.schema_arrow.names, columns)
     end = unit.end
     groups = [n for n, at in enumerate(_group_starts(table)) if unit.start <= at and (end is None or at < end)]
-    number = 0
-    for batch in table.iter_batches(_PARQUET_ROWS, row_groups=groups, columns=[*columns]):
-        for row in range(batch.num_rows):
-            number += 1
-            try:
-                yield Row(number, batch.slice(row, 1).to_pylist()[0])
-            except UnicodeDecodeError:
-                yield Row(number, RowError("is not UTF-8"))
+    batches = table.iter_batches(_PARQUET_ROWS, row_groups=groups, columns=[*columns])
+    rows = (batch.slice(row, 1) for batch in batches for row in range(batch.num_rows))
+    for number, row in enumerate(rows, 1):
+        try:
+            yield Row(number, row.to_pylist()[0])
+        except UnicodeDecodeError:
+            yield Row(number, RowError("is not UTF-8"))
 
 
 def _examples(file: BinaryIO, path: str) -> Iterator[Row]:

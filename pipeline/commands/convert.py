@@ -120,10 +120,8 @@ def _rows(path: str, names: Sequence[str]) -> list[dict[str, Any]]:
     from pipeline.apply.rows import plan, read_rows
 
     rows = list[dict[str, Any]]()
-    ranges = plan(list_files([path], "--calibration"))
-    for number, values in itertools.islice(
-        (row for units in ranges for unit in units for row in read_rows(unit, names)), _MOST_ROWS
-    ):
+    units = itertools.chain.from_iterable(plan(list_files([path], "--calibration")))
+    for number, values in itertools.islice((row for unit in units for row in read_rows(unit, names)), _MOST_ROWS):
         if isinstance(values, dict) and all(isinstance(values.get(name), str | list) for name in names):
             rows.append({name: values[name] for name in names})
         elif values is not None:

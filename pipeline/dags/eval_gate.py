@@ -59,8 +59,7 @@ def task_eval_config(task: Task, gate: TaskGate, slices: SliceSettings) -> tfma.
             direction=tfma.MetricDirection.HIGHER_IS_BETTER, absolute={"value": -gate.max_score_decrease}
         ),
     )
-    name = task_scores.class_name(task.name)
-    metric = tfma.MetricConfig(class_name=name, module=task_scores.__name__)
+    metric = tfma.MetricConfig(class_name=task_scores.class_name(task.name), module=task_scores.__name__)
     _add_threshold(metric, threshold)
     for by, value, min_score in gate.slice_bounds:
         bound = tfma.GenericValueThreshold(lower_bound={"value": min_score})
@@ -100,9 +99,8 @@ def _eval_config(
     floor = tfma.MetricThreshold(value_threshold=tfma.GenericValueThreshold(lower_bound={"value": STANDARD_ERRORS}))
     spec = tfma.MetricsSpec(metrics=metrics)
     for name in above_chance:
-        spec.per_slice_thresholds[name + OVER_CHANCE].thresholds.add(
-            slicing_specs=[tfma.SlicingSpec()], threshold=floor
-        )
+        thresholds = spec.per_slice_thresholds[name + OVER_CHANCE].thresholds
+        thresholds.add(slicing_specs=[tfma.SlicingSpec()], threshold=floor)
     return tfma.EvalConfig(
         model_specs=[
             tfma.ModelSpec(name=CANDIDATE, **model),

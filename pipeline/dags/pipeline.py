@@ -105,15 +105,14 @@ def _evaluate_and_push(spec: RunSpec, trained: Trained) -> list[BaseComponent]:
         corpus |= {"language": spec.recipe.corpus.language, "licence": spec.recipe.corpus.licence}
     if teacher := spec.inputs.teacher:
         corpus["teacher"] = {"name": model_name(teacher.source), "sha256": teacher.sha256}
+    folder = pusher_pb2.PushDestination.Filesystem(base_directory=serving_dir(spec.request.run_dir))
     push = ModelPush(
         model=trainer.outputs[stages.MODEL],
         model_run=trainer.outputs[stages.MODEL_RUN],
         model_blessing=gate.outputs[stages.BLESSING],
         evaluation=gate.outputs[stages.EVALUATION],
         infra_blessing=validator.outputs[stages.BLESSING],
-        push_destination=pusher_pb2.PushDestination(
-            filesystem=pusher_pb2.PushDestination.Filesystem(base_directory=serving_dir(spec.request.run_dir))
-        ),
+        push_destination=pusher_pb2.PushDestination(filesystem=folder),
         corpus=corpus,
     )
     return [baseline, gate, validator, push]

@@ -120,7 +120,6 @@ def pretraining_stages(spec: RunSpec, recipe: Recipe) -> Trained:
     for *_, example_gate in phases:
         trainer.add_upstream_node(example_gate)
     gate = recipe.gate
-    forgetting = Judgement(PARTS[recipe.pretraining_objective][0].key, gate.max_forgetting)
     return Trained(
         stages=[
             *([earlier] if earlier else []),
@@ -137,7 +136,7 @@ def pretraining_stages(spec: RunSpec, recipe: Recipe) -> Trained:
         gate=eval_config(gate, recipe.pretraining_objective, recipe.slices),
         initial=initial[-1] if initial else None,
         reference=reference[-1].outputs[stages.EXAMPLES] if reference else None,
-        forgetting=forgetting if initial else None,
+        forgetting=Judgement(PARTS[recipe.pretraining_objective][0].key, gate.max_forgetting) if initial else None,
         pairs=Judgement(inputs.pairs, gate.min_minimal_pairs) if inputs.pairs else None,
         teacher=Judgement("mlm_accuracy", gate.min_share_of_teacher) if request.teacher else None,
     )

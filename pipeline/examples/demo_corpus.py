@@ -23,6 +23,7 @@ CORPUS_BYTES = 12_000_000
 MIN_CHARACTERS = 200
 # Minimum share of letters in a line: English text is above it; tables, signatures and drawings are below.
 MIN_LETTERS = 0.6
+_DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def write_docstring_corpus(path: str, size: int) -> None:
@@ -63,9 +64,6 @@ def docstrings(path: Path) -> dict[bytes, str]:
     written = (ast.get_docstring(node) or "" for node in ast.walk(tree) if isinstance(node, _DOCUMENTED))
     texts = ("\n".join(_prose_lines(docstring)) for docstring in written)
     return {hashlib.sha256(text.encode()).digest(): text for text in texts if len(text) >= MIN_CHARACTERS}
-
-
-_DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def _prose_lines(docstring: str) -> Iterator[str]:

@@ -36,7 +36,6 @@ def _text(record: bytes, vocabulary: Sequence[str]) -> str:
         values.get("masked_lm_weights", ()),
     ):
         tokens[place] += f"={vocabulary[answer]}"
-    labels = itertools.compress(
-        values.get("next_sentence_labels", ()), values.get("next_sentence_weights", itertools.repeat(1))
-    )
+    weights = values.get("next_sentence_weights", itertools.repeat(1))
+    labels = itertools.compress(values.get("next_sentence_labels", ()), weights)
     return " ".join([*tokens, *(f"next_sentence_label={label}" for label in labels)])

@@ -24,6 +24,7 @@ from components.vocab_gen.settings import VocabularySettings
 from pipeline.stages import PHASES
 
 _Settings = typing.TypeVar("_Settings")
+_NO_NAN = ConfigDict(allow_inf_nan=False)
 _INCREASE = Rule(lambda increase: increase > -1, "above -1")
 
 
@@ -181,9 +182,6 @@ class Recipe:
         return PHASES[len(self.example_sets) - 1]
 
 
-_NO_NAN = ConfigDict(allow_inf_nan=False)
-
-
 def settings_of(recipe: Any) -> dict[str, object]:
     """Every setting that `--set` can change, with its value, by its dotted name."""
     return {key: functools.reduce(getattr, key.split("."), recipe) for key in _keys(recipe)}
@@ -217,9 +215,8 @@ def with_settings(
     except ValueError as error:
         # Without settings `given` contradicts the recipe, as an initial model of few positions does.
         raise InputError(f"--set {' '.join(settings)}: {error}" if settings else str(error)) from error
-    if "training.num_train_steps" in changes and (
-        budget := getattr(getattr(changed, "training", None), "budget", None)
-    ):
+    budget = getattr(getattr(changed, "training", None), "budget", None)
+    if budget and "training.num_train_steps" in changes:
         raise InputError(
             f"training.budget is {budget}: it decides the number of steps; leave training.num_train_steps out, or set "
             "training.budget=None"
@@ -241,8 +238,7 @@ def _keys(value: Any, prefix: str = "") -> dict[str, Any]:
     types = typing.get_type_hints(type(value))
     keys: dict[str, Any] = {}
     for field in dataclasses.fields(value):
-        inner = getattr(value, field.name)
-        if dataclasses.is_dataclass(inner):
+        if dataclasses.is_dataclass(inner := getattr(value, field.name)):
             keys |= _keys(inner, f"{prefix}{field.name}.")
         elif prefix:  # the recipe's own name is not a setting
             keys[prefix + field.name] = types[field.name]

@@ -100,9 +100,7 @@ def figure(kind: str, name: str, value: float | None) -> str:
 
 
 def _scale(kind: str, name: str) -> float | None:
-    if name in _CORRELATIONS:
-        return None
-    return 1.0 if kind == "span" else 100.0
+    return None if name in _CORRELATIONS else 1.0 if kind == "span" else 100.0
 
 
 def _signed(text: str) -> str:

@@ -30,8 +30,7 @@ Graph = Mapping[str, Sequence[str]]
 
 def in_shared_folder(spec: RunSpec, cluster: KubeflowCluster) -> RunSpec:
     """The spec with a run directory of the pipeline's name in the shared folder; InputError for an invalid name."""
-    name = spec.request.name
-    if not _NAME.fullmatch(name):
+    if not _NAME.fullmatch(name := spec.request.name):
         raise InputError(f"--name {name}: give at most 128 of a-z 0-9 -, no - first or last")
     request = dataclasses.replace(spec.request, run_dir=f"{cluster.root}/{name}")
     return dataclasses.replace(spec, request=request)
@@ -49,9 +48,8 @@ def write_pipeline(
 
     `spec` is every run's, before parameters are applied; `graph` is from `pipeline.runners.run_steps.graph_of`.
     """
-    built = _Builder(spec, graph, cluster, resources).pipeline()
     with replacing(path) as file:
-        compiler.Compiler().compile(built, file)
+        compiler.Compiler().compile(_Builder(spec, graph, cluster, resources).pipeline(), file)
 
 
 def _signature(types: Mapping[str, Any], defaults: Mapping[str, Any]) -> inspect.Signature:
@@ -86,13 +84,11 @@ class _Builder:
         signature = _signature(types, {name: value for name, value in defaults.items() if value is not None})
 
         def pipeline(*values: Any) -> None:
-            first = self._step(
-                COMPILE, self._compile_words, dict(zip(signature.parameters, values, strict=True)), types
-            )
+            given = dict(zip(signature.parameters, values, strict=True))
+            before = first = self._step(COMPILE, self._compile_words, given, types)
             # A store in one file allows one writer at a time.
             in_turn = self.spec.request.metadata_uri.startswith("sqlite:")
             done: dict[str, PipelineTask] = {}
-            before = first
             for node, upstream in self.graph.items():
                 task = self._step(node, lambda node=node, **_: ["run-node", node])
                 task.after(*([before] if in_turn else [done[name] for name in upstream] or [first]))

@@ -18,8 +18,6 @@ from tfx.orchestration.portable.mlmd import execution_lib
 from bert_keras.notices import notify
 
 _State = metadata_store_pb2.Execution
-# Successful, or superseded by a re-run.
-_HAS_MADE = (_State.COMPLETE, _State.CANCELED)
 
 
 class NodeLauncher(launcher.Launcher):
@@ -62,7 +60,8 @@ class NodeLauncher(launcher.Launcher):
 
     def _close(self, store: Any, execution: metadata_store_pb2.Execution) -> None:
         """Retire an earlier attempt; remove the outputs of an unfinished one."""
-        if execution.last_known_state in _HAS_MADE:
+        # Successful, or superseded by a re-run.
+        if execution.last_known_state in (_State.COMPLETE, _State.CANCELED):
             state = _State.CANCELED
         else:
             state = _State.FAILED

@@ -7,7 +7,6 @@ it reads inputs, cache and outputs from ML Metadata.
 
 import dataclasses
 import logging
-import os
 import tempfile
 from typing import Any
 
@@ -20,7 +19,7 @@ from tfx.proto.orchestration import pipeline_pb2
 
 from bert_keras.errors import InputError, StageError
 from bert_keras.notices import recording
-from components.io.shards import whole_file
+from components.io.shards import write_file
 from pipeline.dags.pipeline import create_pipeline
 from pipeline.examples import beam_jobs
 from pipeline.report.page import write_report
@@ -46,9 +45,8 @@ def compile_run(spec: RunSpec, run_id: str) -> list[str]:
     connection_config(request.metadata_uri)
     check_sqlite(request.metadata_uri, artifacts_dir(request.run_dir))
     ir = _compiled(spec)
-    runtime_parameter_utils.substitute_runtime_parameter(
-        ir, {constants.PIPELINE_RUN_ID_PARAMETER_NAME: request.run_name(run_id)}
-    )
+    parameters = {constants.PIPELINE_RUN_ID_PARAMETER_NAME: request.run_name(run_id)}
+    runtime_parameter_utils.substitute_runtime_parameter(ir, parameters)
     with (
         reachable(request.metadata_uri, all_errors=True),
         metadata.Metadata(connection_config(request.metadata_uri)) as store,
@@ -56,9 +54,7 @@ def compile_run(spec: RunSpec, run_id: str) -> list[str]:
         # Creates the tables, since nodes may start concurrently. A gRPC server is not asked before the first call.
         store.store.get_context_types()
     spec.write(run_id)
-    path = intermediate_representation(request.run_dir, run_id)
-    with whole_file(path, os.path.dirname(path)) as file:
-        file.write(text_format.MessageToString(ir).encode())
+    write_file(intermediate_representation(request.run_dir, run_id), text_format.MessageToString(ir).encode())
     return _node_ids(ir)
 
 

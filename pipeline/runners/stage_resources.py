@@ -59,13 +59,13 @@ def resources_of(path: str | None, steps: Iterable[str]) -> dict[str, StageResou
     for step in steps:
         stage = stages.stage_of(step)
         default = dataclasses.asdict(DEFAULTS.get(step, DEFAULTS.get(stage, StageResources())))
+        changes = given.get(step, given.get(stage, {}))
         try:
-            made = TypeAdapter(StageResources).validate_python(default | given.get(step, given.get(stage, {})))
+            resources[step] = TypeAdapter(StageResources).validate_python(default | changes)
         except ValidationError as error:
             problem = error.errors()[0]
             where = ".".join(map(str, problem["loc"]))
             raise InputError(f"{path}: {step}: {where}: {problem['msg']} (docs/orchestration.md)") from error
-        resources[step] = made
     return resources
 
 

@@ -113,12 +113,10 @@ def run_named(request: RunRequest, run_id: str) -> Run:
     """Read a run; it has no stages before the first one has started."""
     store = metadata_store.MetadataStore(connection_config(request.metadata_uri))
     name = request.run_name(run_id)
-    context = store.get_context_by_type_and_name("pipeline_run", name)
-    if context is None:
+    if (context := store.get_context_by_type_and_name("pipeline_run", name)) is None:
         return Run(name, {})
     executions = sorted(store.get_executions_by_context(context.id), key=lambda e: e.id)
-    stages = [_stage(store, execution) for execution in executions]
-    return Run(name, {stage.name: stage for stage in stages})
+    return Run(name, {stage.name: stage for stage in (_stage(store, execution) for execution in executions)})
 
 
 def _stage(store: metadata_store.MetadataStore, execution: metadata_store_pb2.Execution) -> Stage:

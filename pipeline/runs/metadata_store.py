@@ -19,7 +19,6 @@ from bert_keras.files import replacing
 from pipeline.runs.exit_codes import storage_trouble
 
 PASSWORD_VARIABLE = "BERT_TFX_METADATA_PASSWORD"
-_MYSQL_PORT = 3306
 
 
 def connection_config(uri: str) -> metadata_store_pb2.ConnectionConfig | metadata_store_pb2.MetadataStoreClientConfig:
@@ -50,7 +49,7 @@ def connection_config(uri: str) -> metadata_store_pb2.ConnectionConfig | metadat
     if kind != "mysql" or not (host and database and parts.username):
         raise InputError(f"--metadata {uri}: {form}")
     config = metadata_store_pb2.ConnectionConfig()
-    config.mysql.host, config.mysql.port, config.mysql.database = host, port or _MYSQL_PORT, database
+    config.mysql.host, config.mysql.port, config.mysql.database = host, port or 3306, database
     config.mysql.user, config.mysql.password = parts.username, os.environ.get(PASSWORD_VARIABLE, "")
     return config
 
@@ -81,8 +80,7 @@ def check_sqlite(uri: str, artifacts_dir: str) -> None:
 
     Without the records nothing could be cached, and new artifacts would reuse the folders of existing ones.
     """
-    path = _sqlite_file(uri)
-    if path is None:
+    if (path := _sqlite_file(uri)) is None:
         return
     copy = f"{path}.copy"
     restore = f"cp {copy} {path}" if os.path.exists(copy) else "restore it from a copy of your own"
@@ -97,8 +95,7 @@ def check_sqlite(uri: str, artifacts_dir: str) -> None:
 
 def keep_copy(uri: str) -> None:
     """Copy a file of ML Metadata to FILE.copy, atomically, while others may use it."""
-    path = _sqlite_file(uri)
-    if path is None:
+    if (path := _sqlite_file(uri)) is None:
         return
     with (
         replacing(f"{path}.copy") as unfinished,

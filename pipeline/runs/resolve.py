@@ -71,8 +71,7 @@ def with_version(request: RunRequest) -> RunRequest:
     """The request with `--init latest` replaced by the version that the run directory serves now."""
     if request.init != LATEST:
         return request
-    version = served_version(serving_dir(request.run_dir))
-    if version is None:
+    if (version := served_version(serving_dir(request.run_dir))) is None:
         raise InputError(f"--init {LATEST}: {request.run_dir} has no pushed version; give a model for the first run")
     init = os.path.join(serving_dir(request.run_dir), str(version))
     return dataclasses.replace(request, init=init, latest=str(version))

@@ -9,7 +9,6 @@ from components.evaluator.gate_failures import CHANCE, CHANGE, EMPTY, FORGETTING
 _TRAINING, _FINETUNING, _SERVING = "see docs/trouble.md", "see docs/finetuning.md", "see docs/serving.md"
 # Above the perplexity of a uniform guess with any vocabulary.
 _MOST_PERPLEXITY = 1e8
-_DIVERGED = "the model diverged: a lower training.learning_rate, or a longer warm-up"
 # By whether the model was pre-trained, and by the kind of the missed threshold.
 _TRY = {
     (True, VALUE): f"more steps (training.num_train_steps), more text, or a larger model; {_TRAINING}",
@@ -100,7 +99,7 @@ def advice(summary: Mapping[str, Any]) -> list[str]:
     for failure in failures:
         metric, kind = failure.metric or "", failure.kind
         if pretrained and metric.endswith("perplexity") and not (failure.value or 0.0) < _MOST_PERPLEXITY:
-            lines.append(f"{_DIVERGED}; {_TRAINING}")
+            lines.append(f"the model diverged: a lower training.learning_rate, or a longer warm-up; {_TRAINING}")
         elif kind == CHANCE and metric.startswith(("nsp", "sop")):
             pairs = "sentence orders" if metric.startswith("sop") else "next sentences"
             lines.append(_NO_PAIRS.replace("next sentences", pairs))

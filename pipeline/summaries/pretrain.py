@@ -104,8 +104,7 @@ def _is_baseline(initial: ArtifactRecord, run: Run) -> bool:
 
 def _word_perplexity(run: Run, evaluation: str, examples: str, perplexity: str) -> dict[str, Any]:
     """Perplexities per word of the initial model (None: it has no head to be scored with) and the new one."""
-    initial = run.initial_model
-    if initial is None:
+    if (initial := run.initial_model) is None:
         return {}
     tokens = tokens_per_word(examples)
     held_out = {

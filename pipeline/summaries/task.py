@@ -25,7 +25,6 @@ def figures(run: Run, recipe: FineTuneRecipe, initial: InitialFiles | None) -> d
     measured = evaluated(run.output(stages.EVALUATOR, stages.EVALUATION).uri)
     model_run = run.output(stages.TRAINER, stages.MODEL_RUN).uri
     predictions = os.path.join(model_run, PREDICTIONS_FOLDER)
-    restarts = read_json(os.path.join(model_run, RESTARTS_FILE))
     return {
         "recipe": dataclasses.asdict(recipe),
         "initial_model": initial and dataclasses.asdict(initial),
@@ -37,7 +36,7 @@ def figures(run: Run, recipe: FineTuneRecipe, initial: InitialFiles | None) -> d
         "scores": {name: measured[name] for name in recipe.row.metrics},
         "teacher": teacher_figures(run.output(stages.EVALUATOR, stages.EVALUATION).uri) or None,
         "search": read_json(os.path.join(model_run, SEARCH_FILE)) if recipe.search.enabled else None,
-        "restarts": restarts,
+        "restarts": read_json(os.path.join(model_run, RESTARTS_FILE)),
         "predictions": {split: files_in(os.path.join(predictions, split)) for split in sorted(os.listdir(predictions))},
     }
 

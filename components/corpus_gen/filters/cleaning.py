@@ -32,8 +32,6 @@ class Cleaner:
 
         The filters apply to the cleaned text. Line ends do not count as characters. All lines are stripped.
         """
-        if not self.on:
-            return lines, ""
         settings = self._settings
         if settings.unicode_normalization != "none":
             lines = [normalize(line, settings.unicode_normalization) for line in lines]

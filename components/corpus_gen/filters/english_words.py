@@ -200,7 +200,6 @@ def _ranges(categories: tuple[str, ...]) -> str:
     """The characters of some categories, as the inside of a regular expression's class."""
     points = [point for point in range(0x80, 0x10000) if unicodedata2.category(chr(point)) in categories]
     ascii_ = "".join(re.escape(chr(point)) for point in range(0x80) if unicodedata2.category(chr(point)) in categories)
-    groups = [
-        [p for _, p in group] for _, group in itertools.groupby(enumerate(points), lambda pair: pair[1] - pair[0])
-    ]
+    adjacent = itertools.groupby(enumerate(points), lambda pair: pair[1] - pair[0])
+    groups = [[point for _, point in group] for _, group in adjacent]
     return ascii_ + "".join(f"{chr(group[0])}-{chr(group[-1])}" for group in groups)

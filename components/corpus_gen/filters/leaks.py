@@ -142,8 +142,7 @@ class LeakFilter:
 
     def __call__(self, lines: list[str], found: Counter[str]) -> tuple[list[str], str]:
         """Find leaks in a document; drops it (LEAK)."""
-        passages = self.find(hash_words(_without_treebank("\n".join(lines))))
-        if not passages:
+        if not (passages := self.find(hash_words(_without_treebank("\n".join(lines))))):
             return lines, ""
         found[PASSAGES] += len(passages)
         found.update(IN_SET.format(self._table.sets[number]["name"]) for number in {number for *_, number in passages})
@@ -169,7 +168,7 @@ class LeakFilter:
             leaks = np.add.reduceat(differs, begins, dtype=np.int64) <= table.allowed[texts]
             pieces.append((firsts[leaks], (firsts + lengths)[leaks], table.text_sets[texts[leaks]]))
         starts, ends, sets = (np.concatenate(column).tolist() for column in zip(*pieces, strict=True))
-        return list(_merged(sorted(zip(sets, starts, ends, strict=True))))
+        return _merged(sorted(zip(sets, starts, ends, strict=True)))
 
 
 class _Lookup:
@@ -192,18 +191,15 @@ class _Lookup:
         return np.repeat(maybe, counts), rows
 
 
-def _merged(passages: Iterable[tuple[int, int, int]]) -> Iterator[tuple[int, int, int]]:
+def _merged(passages: Iterable[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
     """Sorted (set, start, end) -> (start, end, set), where those that overlap are one."""
-    last: list[int] = []
+    merged: list[tuple[int, int, int]] = []
     for number, start, end in passages:
-        if last and last[2] == number and start < last[1]:
-            last[1] = max(last[1], end)
-            continue
-        if last:
-            yield last[0], last[1], last[2]
-        last = [start, end, number]
-    if last:
-        yield last[0], last[1], last[2]
+        if merged and merged[-1][2] == number and start < merged[-1][1]:
+            start, before, _ = merged.pop()
+            end = max(before, end)
+        merged.append((start, end, number))
+    return merged
 
 
 def _may_change(length: int, settings: LeakSettings) -> int:

@@ -129,8 +129,7 @@ class HashPassages(beam.DoFn):
 def repeated_passages(pairs: np.ndarray, settings: PassageSettings) -> np.ndarray:
     """The repeated passages among (passage, document) pairs in any order: an array of ROW, sorted."""
     order, counts = _documents_of_passages(pairs)
-    repeated = counts >= _needed(settings)
-    first = (np.cumsum(counts) - counts)[repeated]
+    first = (np.cumsum(counts) - counts)[counts >= _needed(settings)]
     rows = np.empty(len(first), ROW)
     rows["passage"] = pairs["passage"][order[first]]
     rows["bound"] = pairs["document"][order[first + settings.keep]]

@@ -23,7 +23,7 @@ from components.corpus_gen.record.tally import (
 from components.corpus_gen.settings import CorpusSettings
 from components.corpus_gen.sorted_runs import SPLITS
 from components.io.shards import COUNTS_FILE as COUNTS_FILE
-from components.io.shards import whole_file, write_json
+from components.io.shards import write_file, write_json
 
 # Counts of documents by split (SPLITS). READ has those made before a document has a split, FOUND what the filters found
 # in documents, whether they dropped them or not, RECORD what became of documents (`tally`). SOURCES has the counts of
@@ -60,8 +60,7 @@ def write_counts(counts: dict[str, dict[Any, int]], documents_dir: str, settings
         sentences = {name: by_split[SPLITS[0]]["segments"] for name, by_split in by_source.items()}
         sources[SOURCE_RATES] = source_rates(sentences, settings.source_power)
     content = {**whole, **sources, **leaks.described(settings)}
-    with whole_file(f"{documents_dir}/{CARD_FILE}", documents_dir) as file:
-        file.write(corpus_card(content, settings).encode())
+    write_file(f"{documents_dir}/{CARD_FILE}", corpus_card(content, settings).encode())
     write_json(f"{documents_dir}/{COUNTS_FILE}", content)
 
 
@@ -73,7 +72,6 @@ def corpus_card(counts: Mapping[str, Any], settings: CorpusSettings) -> str:
 def _lines(counts: Mapping[str, Any], settings: CorpusSettings) -> Iterator[str]:
     record, found = counts["record"], counts.get("found", {})
     kept, read = record[ALL].get(KEPT, {}), total(record[ALL])
-    held_out = counts["eval"]["documents"]
     yield "# Corpus card"
     yield ""
     yield f"Licence: {settings.licence or 'not given (`corpus.licence`)'}"
@@ -86,7 +84,7 @@ def _lines(counts: Mapping[str, Any], settings: CorpusSettings) -> Iterator[str]
         ],
     )
     yield ""
-    yield f"{held_out:,} of the {kept.get('documents', 0):,} documents are held out."
+    yield f"{counts['eval']['documents']:,} of the {kept.get('documents', 0):,} documents are held out."
     compared = sum(record[ALL].get(fate, {}).get("documents", 0) for fate in (KEPT, DUPLICATE, NEAR_DUPLICATE))
     near = record[ALL].get(NEAR_DUPLICATE, {}).get("documents", 0)
     share = f"{near / max(compared, 1):.2%} of the documents" if settings.cleaning.near_duplicates else "not looked for"

@@ -30,9 +30,8 @@ def read_rows(
     `labelled`: whether rows without label are malformed. InputError names file, line and remedy.
     """
     settings, report = TaskDataSettings(), ReadReport()
-    for located in read_located(
-        task, path, on_bad_row or settings.on_bad_row, report, columns or settings.columns, labelled
-    ):
+    on_bad_row, columns = on_bad_row or settings.on_bad_row, columns or settings.columns
+    for located in read_located(task, path, on_bad_row, report, columns, labelled):
         yield located.row
     for line in report.lines():
         notify(line)

@@ -58,8 +58,7 @@ _NO_GOLD_LABEL = "-"
 def read_glue(task: Task, file: BinaryIO, source: str, labelled: bool = False) -> ReadRows:
     """Rows of a GLUE file; InputError, which lists the columns, if the header lacks one."""
     lines = numbered_lines(file)
-    first = next(lines, None)
-    if first is None:
+    if (first := next(lines, None)) is None:
         return
     text, text_pair, label, row_id = _COLUMNS[task.name]
     try:

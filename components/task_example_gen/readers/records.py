@@ -80,10 +80,7 @@ class ReadReport:
         return bad + [f"{path}: {count:,} x {text}" for (path, text), count in sorted(self.notes.items()) if count]
 
 
-Records = Iterable[tuple[str, Any]]
-
-
-def rows_of(records: Records, parse: Callable[[int, Any], LocatedRow | Note | TaskRow]) -> ReadRows:
+def rows_of(records: Iterable[tuple[str, Any]], parse: Callable[[int, Any], LocatedRow | Note | TaskRow]) -> ReadRows:
     """Parse (where, record) pairs; `parse` gets the record's number, from 0, malformed ones included."""
     for number, (where, record) in enumerate(records):
         try:
@@ -103,10 +100,7 @@ def numbered_lines(file: BinaryIO) -> Iterator[tuple[str, bytes]]:
     """Yield ("line 1", content) of each non-empty line, without line end and byte order mark."""
     # Only line feeds end a line: texts may contain U+2028, at which `str.splitlines` would split.
     for number, line in enumerate(iter(file.readline, b""), 1):
-        content = line.rstrip(b"\r\n")
-        if number == 1:
-            content = content.removeprefix(BOM)
-        if content:
+        if content := (line.removeprefix(BOM) if number == 1 else line).rstrip(b"\r\n"):
             yield f"line {number}", content
 
 

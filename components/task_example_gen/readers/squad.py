@@ -60,8 +60,7 @@ def _questions(content: Any, source: str) -> Iterator[tuple[str, str, Any, str]]
             title = str(article.get("title") or f"article {number}")
             for index, paragraph in enumerate(article["paragraphs"]):
                 place = f"{title!r}, paragraph {index}"
-                context = paragraph["context"]
-                if not isinstance(context, str):
+                if not isinstance(context := paragraph["context"], str):
                     raise TypeError
                 for qa_index, qa in enumerate(paragraph["qas"]):
                     name = qa.get("id") if isinstance(qa, dict) else None
@@ -80,8 +79,7 @@ def _row(task: Task, context: str, qa: Any) -> TaskRow:
     for name, value in (("id", row_id), ("question", qa.get("question"))):
         if not isinstance(value, str):
             raise RowError(f"has no text under {name!r}")
-    impossible = _TRUTH.get(str(qa.get("is_impossible")).lower())
-    if impossible is None:
+    if (impossible := _TRUTH.get(str(qa.get("is_impossible")).lower())) is None:
         raise RowError(f"is_impossible is {qa['is_impossible']!r}, not true or false")
     if impossible and not task.unanswerable:
         raise RowError(f"is unanswerable, which {task.name} does not allow; use squad2.0")

@@ -59,8 +59,7 @@ _OTHER_NAMES = {
 
 def read_table(task: Task, file: BinaryIO, source: str, columns: Columns, labelled: bool = False) -> ReadRows:
     """Rows of a table; InputError if its extension is not one of the above, or the header lacks a column."""
-    kind = extension(source)
-    if kind not in TABLES:
+    if (kind := extension(source)) not in TABLES:
         raise InputError(f"{source} is not a table by its name, which must end in {', '.join(TABLES)}")
     if kind in JSON_LINES:
         lines = numbered_lines(file)
@@ -119,8 +118,7 @@ def _row(task: Task, number: int, record: dict[str, Any], columns: Columns, labe
             raise RowError(_lacks("key", name, record, field))
     optional = ("text_pair", "negative") if task.contrastive else ()
     for field in ("text", "text_pair") if task.pair else ("text", *optional):
-        name = _name(task, columns, field, record)
-        if name not in record:
+        if (name := _name(task, columns, field, record)) not in record:
             continue
         if not isinstance(record[name], str):
             raise RowError(f"{name!r} is {type(record[name]).__name__}, not text")

@@ -118,6 +118,5 @@ def _parameter(name: str, default: Any) -> RunParameter:
 def _absolute(value: Any) -> Any:
     """Make paths absolute for tasks with other working directories; URLs are unchanged."""
     if isinstance(value, tuple):
-        names_and_paths = [split_name(path) for path in value]
-        return [f"{name}{'=' * bool(name)}{_absolute(path)}" for name, path in names_and_paths]
+        return [f"{name}{'=' * bool(name)}{_absolute(path)}" for name, path in map(split_name, value)]
     return value if value in (None, LATEST) or "://" in value else os.path.abspath(value)

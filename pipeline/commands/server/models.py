@@ -71,8 +71,7 @@ def promote(
 
 def folder_of_versions(run_dir: str, model_dir: str | None) -> str:
     """The folder that the options say; InputError if there is none."""
-    folder = model_dir or serving_dir(run_dir)
-    if not os.path.isdir(folder):
+    if not os.path.isdir(folder := model_dir or serving_dir(run_dir)):
         raise InputError(f"{folder}: no such folder; bert-tfx pretrain pushes a model there")
     return folder
 

@@ -124,9 +124,8 @@ def picture_of(draw: Callable[[Axes], None], key: str, title: str, description: 
         axes.tick_params(colors=INK, length=0)
         draw(axes)
         buffer = io.StringIO()
-        figure.savefig(
-            buffer, format="svg", transparent=True, metadata=dict.fromkeys(("Creator", "Date", "Format", "Type"))
-        )
+        without = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+        figure.savefig(buffer, format="svg", transparent=True, metadata=without)
     return Picture(title, description, f"0 0 {WIDTH * 72:g} {height * 72:g}", _for_page(buffer.getvalue(), key))
 
 

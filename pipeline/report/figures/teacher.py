@@ -19,8 +19,7 @@ class Comparison(NamedTuple):
 
 def comparison(summary: Mapping[str, Any], form: ScoreForm) -> Comparison | None:
     """Table and picture of `teacher.json` (`components.evaluator.component`); None without a teacher."""
-    figures = summary["teacher"]
-    if not figures:
+    if not (figures := summary["teacher"]):
         return None
     costs = figures["costs"]
     pairs = [(form.title, figures["model"], figures["scores"][figures["metric"]], form.number)]

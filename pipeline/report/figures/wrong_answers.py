@@ -24,6 +24,7 @@ MAX_WORDS, WORDS_BEFORE = 60, 12
 COLOURS = 6
 LEFT_OUT = "…"
 NO_ANSWER = "no answer"
+_SPAN_NOTES = {("right",): "right", ("wrong",): "model", ("right", "wrong"): "both"}
 
 
 class Piece(NamedTuple):
@@ -181,9 +182,6 @@ def _whole_words(context: str, start: int, end: int) -> range:
     before = context.rfind(" ", max(0, start - LONGEST_WORD), max(0, start))
     after = context.find(" ", end, end + LONGEST_WORD)
     return range(before + 1 if before >= 0 else max(0, start), after if after >= 0 else min(len(context), end))
-
-
-_SPAN_NOTES = {("right",): "right", ("wrong",): "model", ("right", "wrong"): "both"}
 
 
 def _entities(tags: Sequence[str]) -> set[tuple[str, int, int]]:
