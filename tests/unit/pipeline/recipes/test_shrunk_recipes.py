@@ -56,7 +56,7 @@ FAMILIES = (
     "albert_tiny",
 )
 LEARNED = {"left_to_right": "left_to_right", "elmo": "bidirectional", "spanbert": "span_boundary", "electra": "electra"}
-LEARNED |= {"albert": "mlm_sop"}
+LEARNED |= {"albert": "mlm_sop", "deberta_v3": "electra", "ten_million": "gpt_bert"}
 # Of these no other test compiles the steps; objectives/test_registry.py and test_pretraining.py do those of the others.
 COMPILED = ("elmo", "modern", "albert")
 
