@@ -101,7 +101,7 @@ class RunRequest:
     latest: str = ""
 
     def __post_init__(self) -> None:
-        if self.metadata.startswith("sqlite:"):  # the steps of a run have other working directories
+        if re.match("sqlite:[^/]", self.metadata):  # the steps of a run have other working directories
             object.__setattr__(self, "metadata", f"sqlite:{os.path.abspath(self.metadata.removeprefix('sqlite:'))}")
 
     @property

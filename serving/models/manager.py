@@ -204,7 +204,8 @@ class ModelManager:
         if self._without_file is not None and not self._file.exists():
             return self._without_file, None
         configs, content = read_model_configs(self._file)
-        if self._without_file and len(configs) == 1:  # it may have been written where the folder had another path
+        # A file of the served folder's model may have been written where the folder had another path.
+        if self._without_file and [one.name for one in configs] == [one.name for one in self._without_file]:
             configs = [dataclasses.replace(configs[0], base_path=self._without_file[0].base_path)]
         return configs, content
 

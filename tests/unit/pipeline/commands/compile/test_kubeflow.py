@@ -80,6 +80,7 @@ def test_a_task_on_vertex(tmp_path):
         (["--output", "p.json"], "--output p.json: must end in .yaml, for Kubeflow's client"),
         (["--output", "p.yaml", "--bucket", "b"], "give a --metadata that it can reach"),
         (["--output", "p.yaml", "--bucket", "b", "--metadata", "sqlite:/m"], "give a --metadata that it can reach"),
+        (["--output", "p.yaml", "--metadata", "sqlite:"], "must be sqlite:FILE"),
         (["--output", "p.yaml", "--metadata", "sqlite:m"], "--metadata sqlite:m: give an absolute path on the volume"),
         (["--output", "p.yaml", "--set", "gate.x=1"], "gate.x is not a setting"),
         (["--output", "p.yaml", "--metadata", "mysql://me:planted@h/d"], "holds a password"),
