@@ -71,8 +71,8 @@ if TYPE_CHECKING:
 # Beside the shards, at the root of the examples artifact.
 EXAMPLE_SPEC_FILE = "example_spec.json"
 SHARDS_FILE = "example_shards.json"
-# In `corpus.json` and `example_spec.json`, with `corpus.source_power` below 1.
-SOURCE_RATES = "source_rates"
+# In `corpus.json` and `example_spec.json`, the first with `corpus.source_power` below 1.
+SOURCE_RATES, EVAL_FRACTION = "source_rates", "eval_fraction"
 DOCUMENT_GROUP, SOURCE = "document_group", "source"
 # Groups of documents, and the parts into which few documents are cut.
 DOCUMENT_GROUPS, DOCUMENT_PARTS = 256, 4
@@ -158,6 +158,8 @@ class ExampleSpec:
     replay: bool = False  # whether they are general text; a share of it is mixed into every batch of other examples
     # How often the text of each source is read (`bert_keras.data.mixture.source_rates`); empty: alike.
     source_rates: Mapping[str, float] = dataclasses.field(default_factory=dict, compare=False)
+    # Share of the documents that is held out, by a hash; None: examples of an older version.
+    eval_fraction: float | None = dataclasses.field(default=None, compare=False)
 
     @property
     def layout(self) -> ExampleLayout:
@@ -177,7 +179,7 @@ class ExampleSpec:
             return cls(
                 **{name: spec[name] for name in ("max_seq_length", "max_predictions_per_seq")},
                 **{name: spec[name] for name in ("vocab_size", "vocabulary_sha256")},
-                **{name: spec[name] for name in ("objective", "replay", SOURCE_RATES) if name in spec},
+                **{name: spec[name] for name in ("objective", "replay", SOURCE_RATES, EVAL_FRACTION) if name in spec},
                 train_examples=spec["counts"]["train"]["instances"],
                 eval_examples=spec["counts"]["eval"]["instances"],
                 masking=MaskingSettings(**{k: v for k, v in masking.items() if k in masking_fields}),

@@ -47,7 +47,8 @@ def finetune(job: FinetuneJob) -> None:
         best, reports[artifact_files.SEARCH_FILE] = search(FineTuner.from_job(job), job.training, job.search)
         job = dataclasses.replace(job, training=best)
     config = job.training
-    counts = read_spec(job).counts
+    spec = read_spec(job)
+    counts = spec.counts
     training = config.training_config(counts["train"] + counts.get(UNLABELLED, 0))
     # First of all: several workers cannot be set up after other operations.
     devices = open_devices(training)
@@ -81,7 +82,8 @@ def finetune(job: FinetuneJob) -> None:
         (epath.Path(job.logs_dir) / name).write_text(json_text(figures, indent=2, sort_keys=True) + "\n")
     model = chosen.trained.model
     record = tuner.init.record()
-    export_task_model(model, trained.task, trained.settings, trained.tokenizer, job.output_dir, job.export, record)
+    what = (model, trained.task, trained.settings, trained.tokenizer)
+    export_task_model(*what, job.output_dir, job.export, record, spec.held_out)
     if job.export.engine == "onnx":
         from bert_keras.convert.onnx.folder import write_graph
 

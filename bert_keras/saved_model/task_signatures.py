@@ -165,11 +165,13 @@ def export_task_model(
     directory: str,
     export: ExportSettings | None = None,
     record: Mapping[str, Any] | None = None,
+    held_out: str = "",
 ) -> None:
     """Write the SavedModel, its warm-up requests, and the files for further training.
 
     These are weights, configuration, vocabulary, `task_spec.json` and `task_settings.json`; for an `Ensemble` the
     weights of its first model. `record` and errors: as of `bert_keras.saved_model.pretrained.export_saved_model`.
+    `held_out`: as in the `TaskSpec` of the rows.
     """
     export = export or ExportSettings()
     served = served_task_model(model, export.precision)
@@ -192,7 +194,8 @@ def export_task_model(
     config = first.config.to_json(**{**fields, **(record or {})})
     write_model_files(directory, first, config, tokenizer)
     settings_json = json.dumps(dataclasses.asdict(settings), indent=2, sort_keys=True) + "\n"
-    write_texts(directory, {TASK_SPEC_FILE: TaskSpec(task, counts={}).to_json(), TASK_SETTINGS_FILE: settings_json})
+    spec = TaskSpec(task, counts={}, held_out=held_out)
+    write_texts(directory, {TASK_SPEC_FILE: spec.to_json(), TASK_SETTINGS_FILE: settings_json})
 
 
 def _on_examples(answers: Signature, names: Sequence[str], outputs: Mapping[str, str]):

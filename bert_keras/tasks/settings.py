@@ -183,10 +183,12 @@ class TaskSpec:
     task: Task  # with the labels of the data
     counts: dict[str, int]  # number of rows by split
     skipped: dict[str, int] = dataclasses.field(default_factory=dict)  # number of bad rows left out, by file
+    held_out: str = ""  # share of the training rows that is held out, and the seed; empty if the eval rows are files
 
     def to_json(self) -> str:
         """Contents of the file."""
-        fields = {"task": self.task.name, "labels": self.task.labels, "counts": self.counts, "skipped": self.skipped}
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        fields |= {"task": self.task.name, "labels": self.task.labels}
         return json.dumps(fields, indent=2, sort_keys=True) + "\n"
 
     @classmethod
@@ -194,4 +196,4 @@ class TaskSpec:
         """Read `DIRECTORY/task_spec.json`."""
         fields = json.loads(epath.Path(f"{directory}/{TASK_SPEC_FILE}").read_text())
         task = dataclasses.replace(task_of(fields["task"]), labels=tuple(fields["labels"]))
-        return cls(task, fields["counts"], fields["skipped"])
+        return cls(task, fields["counts"], fields["skipped"], fields.get("held_out", ""))

@@ -22,8 +22,9 @@ class LatestComparableStrategy(resolver.ResolverStrategy):
     In a rerun, TFX's LatestBlessedModelStrategy would return the model under evaluation, so that the gate and the push
     run again; this strategy returns the same baseline as the first time. Perplexities over different vocabularies or of
     different objectives are different quantities, and a model cannot read examples of another layout or another task:
-    such models are not a baseline, and only the value thresholds apply. Nor is a model that the ServingValidator
-    refused, which is never pushed. Fine-tuned models take raw text, so models for the same task and labels are
+    such models are not a baseline, and only the value thresholds apply. Nor is a model that was trained with another
+    split, so that it may have learnt what is held out now, or that the ServingValidator refused, which is never pushed.
+    Fine-tuned models take raw text, so models for the same task and labels are
     comparable whatever their vocabulary and length.
     """
 
@@ -53,11 +54,12 @@ def _format(model: artifact.Artifact) -> tuple | None:
     if not tf.io.gfile.exists(posixpath.join(directory, "saved_model.pb")):
         return None
     if tf.io.gfile.exists(posixpath.join(directory, TASK_SPEC_FILE)):
-        return (TaskSpec.load(directory).task,)
+        rows = TaskSpec.load(directory)
+        return rows.task, rows.held_out
     spec = ExampleSpec.load(directory)
     layout = dataclasses.replace(spec.layout, masking="static")  # as in all held-out examples
     with tf.io.gfile.GFile(posixpath.join(directory, "saved_model.pb"), "rb") as file:
         graphs = saved_model_pb2.SavedModel.FromString(file.read()).meta_graphs
     # What is measured differs between model families.
     measured = frozenset(name for graph in graphs for name in graph.signature_def["evaluate"].outputs)
-    return layout, spec.vocabulary_sha256, measured
+    return layout, spec.vocabulary_sha256, spec.eval_fraction, measured

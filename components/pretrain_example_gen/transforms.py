@@ -19,7 +19,16 @@ import apache_beam as beam
 import google_crc32c
 import numpy as np
 
-from bert_keras.data.example_format import EXAMPLE_SPEC_FILE, SEPARATED, SHARDS_FILE, SOURCE, SOURCE_RATES, Shard
+from bert_keras.data.example_format import (
+    EVAL_FRACTION,
+    EXAMPLE_SPEC_FILE,
+    SEPARATED,
+    SHARDS_FILE,
+    SOURCE,
+    SOURCE_RATES,
+    Shard,
+)
+from bert_keras.notices import notify
 from bert_keras.tokenizers.protocol import Tokenizer
 from components.io.shards import COUNTS_FILE, read_documents, read_json, shard_name, shard_paths, whole_file, write_json
 from components.pretrain_example_gen.instances import key_of_pass, make_examples, plan_passes
@@ -32,6 +41,9 @@ _DOCUMENTS_NAME = re.compile(r"documents-(\d+)-of-(\d+)(?:-(\w+))?\.tfrecord")
 
 # For a shard of documents: its split, its COUNTS, and the shards of its examples.
 Made = tuple[str, Mapping[str, int], list[Shard]]
+
+# Share of the documents that may be alone in their shard without a notice.
+_MAX_ALONE = 0.05
 
 # Counts of a shard, which are summed over the shards of a split.
 COUNTS = (
@@ -186,14 +198,14 @@ def write_example_spec(
     made: Iterable[Made],
     vocabulary: Mapping[str, object],
     replay: bool = False,
-    rates: Mapping[str, float] | None = None,
+    documents: Mapping[str, object] | None = None,
 ) -> None:
     """Write `example_shards.json` and, last, `example_spec.json`, whose existence shows that the examples are complete.
 
     Training reads them as `Shard` and `ExampleSpec` (`bert_keras.data.example_format`). The spec contains all settings
     by name. `max_predictions_per_seq` is per row, and per sequence in `masking`; they differ if rows are packed.
-    `counts` are by split; `sources` has them for each source that has a name, and `source_rates` its rate.
-    `vocabulary` is the spec of the vocabulary.
+    `counts` are by split; `sources` has them for each source that has a name. `vocabulary` is the spec of the
+    vocabulary, `documents` the content of `corpus.json`, which has the held-out share and the sources' rates.
     """
     made = list(made)
     shards = sorted(shard for _, _, of_documents in made for shard in of_documents)
@@ -209,6 +221,13 @@ def write_example_spec(
                 by_split[split].append(counts)
         return {split: sum_counts(counts) for split, counts in by_split.items()}
 
+    for name in (names or [""]) if settings.objective == "mlm_nsp" else []:
+        sizes = [counts["documents"] for split, counts, of in made if split == TRAIN and of and of[0].source == name]
+        if len(sizes) > 1 and (alone := sizes.count(1)) > _MAX_ALONE * sum(sizes):
+            notify(
+                f"{f'source {name}' if name else 'the corpus'}: {alone:,} of {sum(sizes):,} documents are alone in "
+                "their shard, where no other document has a random next sentence for them: raise corpus.bucket_bytes"
+            )
     write_json(
         f"{output_dir}/{EXAMPLE_SPEC_FILE}",
         {
@@ -219,7 +238,7 @@ def write_example_spec(
             "package_version": importlib.metadata.version("bert-tfx"),
             "counts": counted(),
             **({"sources": {name: counted(name) for name in names}} if names else {}),
-            **({SOURCE_RATES: rates} if rates else {}),
+            **{name: documents[name] for name in (EVAL_FRACTION, SOURCE_RATES) if documents and name in documents},
         },
     )
 
@@ -241,7 +260,7 @@ def generate_examples(
         # Makes the examples readable without other artifacts.
         copy_vocabulary(vocabulary_dir, output_dir)
     tokenizer, spec = load_tokenizer(output_dir)
-    rates = read_json(f"{documents_dir}/{COUNTS_FILE}").get(SOURCE_RATES)
+    documents = read_json(f"{documents_dir}/{COUNTS_FILE}")
     made = [
         pipeline
         | f"Documents[{split}]" >> beam.Create(shard_paths(f"{documents_dir}/Split-{split}"), reshuffle=False)
@@ -253,5 +272,5 @@ def generate_examples(
         made
         | "AllSplits" >> beam.Flatten()
         | "Together" >> beam.combiners.ToList()
-        | "WriteSpec" >> beam.Map(lambda made: write_example_spec(output_dir, settings, made, spec, replay, rates))
+        | "WriteSpec" >> beam.Map(lambda made: write_example_spec(output_dir, settings, made, spec, replay, documents))
     )

@@ -44,17 +44,19 @@ def generate_rows(
         for split in SPLITS
         if split in files and split != TRAIN
     }
+    held_out = ""
     if EVAL in rows:
         rows[TRAIN] = [located.row for _, located in train]
     else:
         rows[TRAIN], rows[EVAL] = hold_out(train, settings.eval_fraction, settings.seed, by_text=task.kind == "ranking")
+        held_out = f"{settings.eval_fraction} by seed {settings.seed}"
     if task.contrastive:
         _check_contrastive(task, rows)
     if task.kind == "ranking":
         _check_ranking(rows)
     for line in report.lines():
         notify(line)
-    return _write(task, rows, settings, report, output_dir)
+    return _write(task, rows, settings, report, output_dir, held_out)
 
 
 def _read(
@@ -134,7 +136,12 @@ def _plain(label: str) -> str:
 
 
 def _write(
-    task: Task, rows: dict[str, list[TaskRow]], settings: TaskDataSettings, report: ReadReport, output_dir: str
+    task: Task,
+    rows: dict[str, list[TaskRow]],
+    settings: TaskDataSettings,
+    report: ReadReport,
+    output_dir: str,
+    held_out: str,
 ) -> TaskSpec:
     most = {TRAIN: settings.max_train_rows, EVAL: settings.max_eval_rows, EVAL_MISMATCHED: settings.max_eval_rows}
     counts = {}
@@ -146,6 +153,6 @@ def _write(
             records = (bytes_example({**row.to_features()}) for row in chosen[start : start + ROWS_PER_SHARD])
             write_shard(f"{output_dir}/Split-{split}/{shard_name(PREFIX, index, len(starts))}", records)
         counts[split] = len(chosen)
-    spec = TaskSpec(task, counts, dict(report.skipped))
+    spec = TaskSpec(task, counts, dict(report.skipped), held_out)
     write_file(f"{output_dir}/{TASK_SPEC_FILE}", spec.to_json().encode())
     return spec

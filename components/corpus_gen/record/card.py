@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from bert_keras.data.example_format import SOURCE_RATES
+from bert_keras.data.example_format import EVAL_FRACTION, SOURCE_RATES
 from bert_keras.data.mixture import source_rates
 from bert_keras.errors import InputError
 from components.corpus_gen.filters import leaks, personal_data
@@ -59,7 +59,7 @@ def write_counts(counts: dict[str, dict[Any, int]], documents_dir: str, settings
     if by_source and settings.source_power < 1.0:
         sentences = {name: by_split[SPLITS[0]]["segments"] for name, by_split in by_source.items()}
         sources[SOURCE_RATES] = source_rates(sentences, settings.source_power)
-    content = {**whole, **sources, **leaks.described(settings)}
+    content = {**whole, EVAL_FRACTION: settings.eval_fraction, **sources, **leaks.described(settings)}
     write_file(f"{documents_dir}/{CARD_FILE}", corpus_card(content, settings).encode())
     write_json(f"{documents_dir}/{COUNTS_FILE}", content)
 

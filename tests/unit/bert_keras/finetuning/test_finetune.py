@@ -16,7 +16,7 @@ from bert_keras.models.config import BertConfig
 from bert_keras.models.pretraining_heads import BertForPreTraining
 from bert_keras.tasks.metrics.scores import score
 from bert_keras.tasks.rows import TaskRow, write_rows
-from bert_keras.tasks.settings import FineTuningConfig, TaskSettings
+from bert_keras.tasks.settings import TASK_SPEC_FILE, FineTuningConfig, TaskSettings, TaskSpec
 from bert_keras.tasks.submissions.prediction_files import read_predictions
 from bert_keras.tasks.table import task_of
 from bert_keras.tokenizers.wordpiece import SPECIAL_TOKENS, BertTokenizer
@@ -53,6 +53,8 @@ def trained(tmp_path_factory):
     """The folder of rows, an initial checkpoint and the first job's results, with the signatures of its model."""
     root = tmp_path_factory.mktemp("run")
     write_rows(str(root / "rows"), TASK, SPLITS)
+    spec = dataclasses.replace(TaskSpec.load(str(root / "rows")), held_out="0.1 by seed 3")
+    (root / "rows" / TASK_SPEC_FILE).write_text(spec.to_json())
     model = BertForPreTraining(CONFIG, seed=3)
     model.build()
     write_huggingface(model, TOKENIZER, str(root / "init"))
@@ -89,6 +91,10 @@ def test_scores_and_predictions_are_those_of_the_exported_model(trained):
         assert [label.decode() for label in found.numpy()] == read_predictions(TASK, SPLITS[split], str(path))
     logged = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
     assert logged[-1]["official_accuracy"] == 1.0 and logged[-1]["step"] == 80
+
+
+def test_the_model_knows_what_was_held_out_of_its_training(trained):
+    assert TaskSpec.load(str(trained.root / "first" / "model")) == TaskSpec(TASK, {}, held_out="0.1 by seed 3")
 
 
 def test_a_finished_run_is_not_trained_again(trained, not_exported):

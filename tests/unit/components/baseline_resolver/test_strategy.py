@@ -14,7 +14,7 @@ from components.baseline_resolver.strategy import LatestComparableStrategy
 def make(tmp_path):
     """`make(3, ...)` is a Model artifact with id 3 and its example spec; without files if `there` is false."""
 
-    def make(number, length=64, predictions=10, vocabulary="v", there=True, objective="mlm_nsp", sums=()):
+    def make(number, length=64, predictions=10, vocabulary="v", there=True, objective="mlm_nsp", sums=(), held_out=0.1):
         model = standard_artifacts.Model()
         model.id, model.uri = number, str(tmp_path / str(number))
         if there:
@@ -30,6 +30,7 @@ def make(tmp_path):
                 "vocabulary_sha256": vocabulary,
                 "vocab_size": 100,
                 "objective": objective,
+                "eval_fraction": held_out,
                 "counts": {"train": {"instances": number}, "eval": {"instances": 1}},
             }
             (folder / "example_spec.json").write_text(json.dumps(spec))
@@ -101,7 +102,14 @@ def test_a_rerun_does_not_get_the_model_itself_nor_a_later_one(make):
 
 @pytest.mark.parametrize(
     "other",
-    [{"length": 128}, {"predictions": 20}, {"vocabulary": "w"}, {"objective": "segment_pair"}, {"sums": ["disc_nll"]}],
+    [
+        {"length": 128},
+        {"predictions": 20},
+        {"vocabulary": "w"},
+        {"objective": "segment_pair"},
+        {"sums": ["disc_nll"]},
+        {"held_out": 0.05},  # it may have learnt what is held out now
+    ],
 )
 def test_only_models_with_the_same_examples_and_metrics_are_comparable(make, other):
     assert resolve(make(9), [make(1), make(2, **other)], [blessing(1), blessing(2)]) == [1]
@@ -118,12 +126,15 @@ def test_models_without_files_are_skipped(make):
 
 
 def test_fine_tuned_models_are_compared_within_a_task_and_its_labels(make):
-    def fine_tuned(number, task="sst-2", labels=("0", "1")):
+    def fine_tuned(number, task="sst-2", labels=("0", "1"), held_out="0.1 by seed 1"):
         model = make(number)
         fields = {"task": task, "labels": labels, "counts": {"train": number}, "skipped": {}}
+        fields |= {"held_out": held_out} if held_out else {}
         (Path(model.uri) / "Format-Serving" / "task_spec.json").write_text(json.dumps(fields))
         return model
 
     same, other, more = fine_tuned(1), fine_tuned(2, "cola"), fine_tuned(3, labels=("0", "1", "2"))
-    models = [make(4), same, other, more]
-    assert resolve(fine_tuned(9), models, [blessing(n) for n in (1, 2, 3, 4)]) == [1]
+    models = [make(4), same, other, more, fine_tuned(5, held_out="0.1 by seed 2"), fine_tuned(6, held_out="")]
+    blessings = [blessing(n) for n in range(1, 7)]
+    assert resolve(fine_tuned(9), models, blessings) == [1]
+    assert resolve(fine_tuned(10, held_out=""), models, blessings) == [6]

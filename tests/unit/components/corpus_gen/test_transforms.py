@@ -222,6 +222,7 @@ def test_sources_have_shards_and_counts_of_their_own(tmp_path, corpus, whole):
     record, record_alone = counts.pop("record"), alone.pop("record")
     assert record["all"] == record_alone["all"] and sorted(record["sources"]) == ["books", "law", "web"]
     assert counts == alone and list(sources) == ["books", "law", "web"]
+    assert alone.pop("eval_fraction") == SMALL.eval_fraction
     for split, of_split in alone.items():
         for what, count in of_split.items():
             assert sum(of_source[split].get(what, 0) for of_source in sources.values()) == count

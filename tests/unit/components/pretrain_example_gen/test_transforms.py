@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_keras.data.example_format import ExampleSpec
+from bert_keras.data.example_format import ExampleSpec, Shard
 from bert_keras.data.masking import MaskingSettings
 from bert_keras.data.tfrecord import bytes_example, frame
 from bert_keras.tokenizers.wordpiece import BertTokenizer
@@ -31,6 +31,7 @@ from tests.support.examples.shard_files import (
 )
 
 SPANS = MaskingSettings(max_predictions_per_seq=5, unit="span")
+DOCUMENTS = {"source_rates": {"law": 1.5, "web": 1.0}, "eval_fraction": 0.1, "read": {}}
 DYNAMIC = MaskingSettings(max_predictions_per_seq=5, when="dynamic")
 
 
@@ -165,8 +166,9 @@ def test_examples_of_a_source_are_named_and_counted_by_it(tmp_path, output_dir):
         for split in ("train", "eval")
     ]
     facts = {"vocabulary_sha256": "0", "vocab_size": 9, "unicode_version": "15"}
-    transforms.write_example_spec(str(output_dir), SETTINGS, made, facts, rates={"law": 1.5, "web": 1.0})
-    assert ExampleSpec.load(str(output_dir)).source_rates == {"law": 1.5, "web": 1.0}
+    transforms.write_example_spec(str(output_dir), SETTINGS, made, facts, documents=DOCUMENTS)
+    loaded = ExampleSpec.load(str(output_dir))
+    assert (loaded.source_rates, loaded.eval_fraction) == (DOCUMENTS["source_rates"], DOCUMENTS["eval_fraction"])
     for split, expected in (("train", []), ("eval", [b"law"])):
         record = read_records(*(output_dir / f"Split-{split}").glob("examples-00000-of-*-law.tfrecord"))[0]
         feature = tf.train.Example.FromString(record).features.feature
@@ -187,6 +189,26 @@ def test_examples_of_a_source_are_named_and_counted_by_it(tmp_path, output_dir):
         json.loads((output_dir / name).read_text()) for name in ("example_spec.json", "example_shards.json")
     )
     assert "sources" not in spec and "source_rates" not in spec and not any("source" in shard for shard in stored)
+
+
+def test_documents_alone_in_their_shard_are_reported(tmp_path, output_dir, capsys):
+    """All tries for a random next sentence find the same document."""
+
+    def report(*law, objective="mlm_nsp"):
+        settings = dataclasses.replace(SETTINGS, objective=objective)
+        sizes = [("law", count) for count in law] + [("web", 20), ("web", 1)]
+        made = [("train", {"documents": count}, [Shard("", 0, 1, 1, "", name)]) for name, count in sizes]
+        facts = {"vocabulary_sha256": "0", "vocab_size": 9, "unicode_version": "15"}
+        transforms.write_example_spec(str(output_dir), settings, made, facts)
+        return capsys.readouterr().err
+
+    assert report(1, 4, 1) == (
+        "bert-tfx: source law: 2 of 6 documents are alone in their shard, where no other document has a random next "
+        "sentence for them: raise corpus.bucket_bytes\n"
+    )
+    # Of 21 documents, one may be; of one shard, nothing can be said of buckets.
+    for quiet in (report(2, 4), report(1), report(1, 1, objective="segment_pair")):
+        assert quiet == ""
 
 
 def test_names_of_example_shards():

@@ -79,7 +79,7 @@ def test_splits_labels_and_specification(tmp_path, monkeypatch):
     }
     spec = made("text", files, tmp_path / "out", on_bad_row="skip")
     assert spec.task.labels == ("a", "b", "c")
-    assert spec.counts == {"train": 9, "eval": 2, "test": 2}
+    assert spec.counts == {"train": 9, "eval": 2, "test": 2} and spec.held_out == ""
     assert spec.skipped == {files["test"][0]: 1}
     assert TaskSpec.load(str(tmp_path / "out")) == spec
     assert [row.inputs["text"] for row in stored(tmp_path / "out", "train")] == [f"row {i}" for i in range(9)]
@@ -112,7 +112,8 @@ def test_the_same_inputs_give_the_same_bytes(tmp_path):
 def test_rows_are_held_out_without_an_eval_file(tmp_path):
     files = {"train": [table(tmp_path, "train.tsv", "ab" * 50)]}
     spec = made("text", files, tmp_path / "out", eval_fraction=0.2, max_eval_rows=15, max_train_rows=30)
-    assert spec.counts == {"train": 30, "eval": 15}
+    assert spec.counts == {"train": 30, "eval": 15} and TaskSpec.load(str(tmp_path / "out")) == spec
+    assert spec.held_out == "0.2 by seed 0"
     train, held_out = (stored(tmp_path / "out", split) for split in ("train", "eval"))
     assert not {row.row_id for row in train} & {row.row_id for row in held_out}
     # In the order of the file, and from all of it.
