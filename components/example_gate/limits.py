@@ -154,7 +154,8 @@ def _figures(spec: Mapping[str, Any], corpus: Mapping[str, Any], limits: DataLim
         ),
         figure(
             "masked_fraction", EXAMPLES, "masked tokens",
-            _share(masked["masked"], masked["real_tokens"]) if masked else None,
+            # With nothing held out, training says so.
+            _share(masked["masked"], masked["real_tokens"]) if masked.get("real_tokens") else None,
             "examples.masking.masked_lm_prob asks for a share, examples.masking.max_predictions_per_seq cuts it off",
         ),
         figure(

@@ -107,8 +107,7 @@ def finish(run_dir: str, run_id: str) -> dict[str, Any]:
     InputError: the run is not compiled. StageError: a node has not run, or ML Metadata cannot be reached.
     """
     spec = RunSpec.read(run_dir, run_id)
-    with reachable(spec.request.metadata_uri):
-        run = run_named(spec.request, run_id)
+    run = run_named(spec.request, run_id)
     if run.read_before:
         version = spec.request.latest
         print(

@@ -9,7 +9,7 @@ from ml_metadata.proto import metadata_store_pb2
 from bert_keras.errors import InputError
 from bert_keras.notices import recorded
 from pipeline import stages
-from pipeline.runs.metadata_store import check_sqlite, connection_config
+from pipeline.runs.metadata_store import check_sqlite, connection_config, reachable
 from pipeline.runs.request import RunRequest
 from pipeline.runs.run_dir import artifacts_dir, notices_file, serving_dir
 from pipeline.runs.spec import RunSpec, run_ids
@@ -110,13 +110,14 @@ def documents_of_version(request: RunRequest) -> str:
 
 
 def run_named(request: RunRequest, run_id: str) -> Run:
-    """Read a run; it has no stages before the first one has started."""
-    store = metadata_store.MetadataStore(connection_config(request.metadata_uri))
+    """Read a run; it has no stages before the first one has started. StageError: ML Metadata cannot be reached."""
     name = request.run_name(run_id)
-    if (context := store.get_context_by_type_and_name("pipeline_run", name)) is None:
-        return Run(name, {})
-    executions = sorted(store.get_executions_by_context(context.id), key=lambda e: e.id)
-    return Run(name, {stage.name: stage for stage in (_stage(store, execution) for execution in executions)})
+    with reachable(request.metadata_uri):
+        store = metadata_store.MetadataStore(connection_config(request.metadata_uri))
+        if (context := store.get_context_by_type_and_name("pipeline_run", name)) is None:
+            return Run(name, {})
+        executions = sorted(store.get_executions_by_context(context.id), key=lambda e: e.id)
+        return Run(name, {stage.name: stage for stage in (_stage(store, execution) for execution in executions)})
 
 
 def _stage(store: metadata_store.MetadataStore, execution: metadata_store_pb2.Execution) -> Stage:

@@ -219,6 +219,12 @@ def test_a_store_that_does_not_answer_is_one_line(error):
     assert line.startswith(f"--metadata grpc://h:1: cannot be reached: {first}; newer") and "Kubeflow" in line
 
 
+def test_a_run_in_a_store_that_is_gone_is_one_line(tmp_path):
+    request = RunRequest("tiny_cpu", str(tmp_path), name="r", metadata="mysql://me@127.0.0.1:1/mlmd")
+    with pytest.raises(StageError, match=r"^--metadata mysql://me@127.0.0.1:1/mlmd: cannot be reached: [^\n]*$"):
+        run_named(request, "one")
+
+
 def test_a_full_disk_is_told_and_a_stages_own_error_stays_what_it_is():
     full = errors.InternalError("query: database or disk is full")
     assert "database or disk is full; make it writable" in told("sqlite:/x", full)
