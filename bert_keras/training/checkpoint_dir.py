@@ -14,6 +14,7 @@ from bert_keras.training.config import BUDGET_FILE
 from bert_keras.training.log import LOG_FILE
 
 SETTINGS_FILE = "settings.json"
+_MAX_CHANGES = 8  # printed of a new run
 
 
 def run_folder(root: str, settings: Mapping[str, Any], inputs: Sequence[str]) -> str:
@@ -57,7 +58,9 @@ def tell_what_changed(folder: str, settings: Mapping[str, Any]) -> None:
         ]
     if differences:
         nearest = min(differences, key=lambda run: len(differences[run]))
-        changed = "; ".join(differences[nearest] or ["the input files"])
+        changes = differences[nearest] or ["the input files"]
+        more = [f"and {len(changes) - _MAX_CHANGES} more, in {SETTINGS_FILE}"] if len(changes) > _MAX_CHANGES else []
+        changed = "; ".join(changes[:_MAX_CHANGES] + more)
         Console(highlight=False, soft_wrap=True).print(
             f"training starts at step 0, not from {nearest}; changed since: {changed}", markup=False
         )

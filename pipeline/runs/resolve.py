@@ -29,8 +29,8 @@ from pipeline.recipes.pretraining import RECIPES
 from pipeline.recipes.settings import Recipe, with_settings
 from pipeline.runs.request import LATEST, RunRequest
 from pipeline.runs.run_dir import inputs_dir, notices_file, serving_dir
-from pipeline.runs.served_versions import served_version
-from pipeline.runs.spec import Checked, InitialFiles, RunInputs, RunSpec
+from pipeline.runs.served_versions import pushed_versions, served_version
+from pipeline.runs.spec import Checked, InitialFiles, RunInputs, RunSpec, run_ids
 
 # Beginnings of the names of licence files, in small letters; any extension may follow.
 _LICENCES = ("license", "licence", "copying")
@@ -40,6 +40,7 @@ def resolve(request: RunRequest, run_id: str) -> RunSpec:
     """Resolve a run that begins now; its notices are recorded. InputError: an unusable recipe, setting or path."""
     spec = without_inputs(with_version(request))
     request, recipe = spec.request, spec.recipe
+    _check_kind(spec)
     from apache_beam.io.filesystems import FileSystems  # here, so that a wrong setting is refused at once
     from apache_beam.options.pipeline_options import PipelineOptions
 
@@ -48,6 +49,20 @@ def resolve(request: RunRequest, run_id: str) -> RunSpec:
         if isinstance(recipe, Recipe):
             return dataclasses.replace(spec, inputs=_pretraining_inputs(spec, recipe))
         return dataclasses.replace(spec, inputs=_fine_tuning_inputs(request, recipe))
+
+
+def _check_kind(spec: RunSpec) -> None:
+    """Refuse a run directory that serves models of another task: its clients would get other answers without a word."""
+    run_dir = spec.request.run_dir
+    earlier = kind = _kind(spec.recipe)
+    with contextlib.suppress(InputError, IndexError):  # of another version of this program, or none
+        earlier = _kind(RunSpec.read(run_dir, run_ids(run_dir)[0]).recipe)
+    if earlier != kind and pushed_versions(serving_dir(run_dir)):
+        raise InputError(f"{run_dir}: serves models of {earlier}; give {kind} another --run-dir")
+
+
+def _kind(recipe: Recipe | FineTuneRecipe) -> str:
+    return recipe.name if isinstance(recipe, FineTuneRecipe) else "pre-training"
 
 
 def without_inputs(request: RunRequest) -> RunSpec:

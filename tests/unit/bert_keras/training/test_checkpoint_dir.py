@@ -26,6 +26,13 @@ def test_differences_to_the_most_similar_run_are_reported(tmp_path, capsys):
     assert told(tmp_path, SETTINGS, capsys) == told(tmp_path, both, capsys) == ""
 
 
+def test_few_of_many_differences_are_printed(tmp_path, capsys):
+    for count, end in ((8, "s7 was None, is 7\n"), (9, "s7 was None, is 7; and 1 more, in settings.json\n")):
+        root = tmp_path / str(count)
+        told(root, {"code": "one"}, capsys)
+        assert told(root, {"code": "one"} | {f"s{i}": i for i in range(count)}, capsys).endswith(end)
+
+
 def test_changed_input_files_are_reported(tmp_path, capsys):
     (tmp_path / "shard").write_text("one")
     told(tmp_path / "runs", SETTINGS, capsys)

@@ -210,6 +210,18 @@ def test_a_model_whose_corpus_was_not_checked_is_a_notice(task, tmp_path, capsys
         assert len(recorded(notices_file(task.run_dir, spec.request.run_name(str(number))))) == bool(says)
 
 
+def test_a_directory_that_serves_another_task_is_refused(task, inputs_of, tmp_path):
+    """Once a model is pushed; a run of another version of this program says nothing of its task."""
+    resolve(task, "1").write("1")
+    inputs_of()
+    (tmp_path / "run" / "serving" / "1").mkdir(parents=True)
+    resolve(task, "2")
+    with pytest.raises(InputError, match=r"/run: serves models of sst-2; give pre-training another --run-dir$"):
+        inputs_of()
+    (tmp_path / "run" / "compiled" / "1.json").write_text("{}")
+    inputs_of()
+
+
 def test_rows_are_fingerprinted(task, tmp_path):
     before = resolve(task, "1").inputs
     assert before.rows == {"train": [f"{tmp_path}/train.tsv"], "eval": [f"{tmp_path}/dev.tsv"]}
