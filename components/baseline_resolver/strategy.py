@@ -23,9 +23,9 @@ class LatestComparableStrategy(resolver.ResolverStrategy):
     run again; this strategy returns the same baseline as the first time. Perplexities over different vocabularies or of
     different objectives are different quantities, and a model cannot read examples of another layout or another task:
     such models are not a baseline, and only the value thresholds apply. Nor is a model that was trained with another
-    split, so that it may have learnt what is held out now, or that the ServingValidator refused, which is never pushed.
-    Fine-tuned models take raw text, so models for the same task and labels are
-    comparable whatever their vocabulary and length.
+    split, so that it may have learnt what is held out now (the initial one may, for the candidate began with it), or
+    that the ServingValidator refused, which is never pushed. Fine-tuned models take raw text, so models for the same
+    task and labels are comparable whatever their vocabulary and length.
     """
 
     def resolve_artifacts(self, store, input_dict: dict[str, list[artifact.Artifact]]):

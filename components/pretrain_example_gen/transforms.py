@@ -224,8 +224,9 @@ def write_example_spec(
     for name in (names or [""]) if settings.objective == "mlm_nsp" else []:
         sizes = [counts["documents"] for split, counts, of in made if split == TRAIN and of and of[0].source == name]
         if len(sizes) > 1 and (alone := sizes.count(1)) > _MAX_ALONE * sum(sizes):
+            what = f"source {name}" if name else "replayed text" if replay else "the corpus"
             notify(
-                f"{f'source {name}' if name else 'the corpus'}: {alone:,} of {sum(sizes):,} documents are alone in "
+                f"{what}: {alone:,} of {sum(sizes):,} documents are alone in "
                 "their shard, where no other document has a random next sentence for them: raise corpus.bucket_bytes"
             )
     write_json(

@@ -62,6 +62,8 @@ def reachable(uri: str, all_errors: bool = False) -> Iterator[None]:
     """
     try:
         yield
+    except StageError:
+        raise  # of a `reachable` within
     except Exception as error:
         # ML Metadata gives a RuntimeError for MySQL.
         gone = all_errors or isinstance(error, (errors.UnavailableError, errors.DeadlineExceededError))

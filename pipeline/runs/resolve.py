@@ -14,6 +14,7 @@ from bert_keras.data.mixture import check_names
 from bert_keras.errors import InputError
 from bert_keras.files import atomic_write_anywhere
 from bert_keras.notices import notify, recording
+from bert_keras.tasks.settings import TASK_SPEC_FILE
 from bert_keras.tokenizers.vocabulary_files import VOCABULARY_SPEC_FILE, format_fields, vocabulary_files
 from components.corpus_gen.filters.leaks import LeakTable
 from components.corpus_gen.inputs import NO_FILES, InputFile, InputList, check_sources, find_inputs, fingerprint
@@ -30,7 +31,7 @@ from pipeline.recipes.settings import Recipe, with_settings
 from pipeline.runs.request import LATEST, RunRequest
 from pipeline.runs.run_dir import inputs_dir, notices_file, serving_dir
 from pipeline.runs.served_versions import pushed_versions, served_version
-from pipeline.runs.spec import Checked, InitialFiles, RunInputs, RunSpec, run_ids
+from pipeline.runs.spec import Checked, InitialFiles, RunInputs, RunSpec
 
 # Beginnings of the names of licence files, in small letters; any extension may follow.
 _LICENCES = ("license", "licence", "copying")
@@ -53,16 +54,13 @@ def resolve(request: RunRequest, run_id: str) -> RunSpec:
 
 def _check_kind(spec: RunSpec) -> None:
     """Refuse a run directory that serves models of another task: its clients would get other answers without a word."""
-    run_dir = spec.request.run_dir
-    earlier = kind = _kind(spec.recipe)
-    with contextlib.suppress(InputError, IndexError):  # of another version of this program, or none
-        earlier = _kind(RunSpec.read(run_dir, run_ids(run_dir)[0]).recipe)
-    if earlier != kind and pushed_versions(serving_dir(run_dir)):
-        raise InputError(f"{run_dir}: serves models of {earlier}; give {kind} another --run-dir")
-
-
-def _kind(recipe: Recipe | FineTuneRecipe) -> str:
-    return recipe.name if isinstance(recipe, FineTuneRecipe) else "pre-training"
+    run_dir, served = spec.request.run_dir, "pre-training"
+    kind = spec.recipe.name if isinstance(spec.recipe, FineTuneRecipe) else served
+    if versions := pushed_versions(serving_dir(run_dir)):
+        with contextlib.suppress(FileNotFoundError):  # only models of tasks have the file
+            served = read_json(os.path.join(serving_dir(run_dir), str(versions[-1]), TASK_SPEC_FILE))["task"]
+        if served != kind:
+            raise InputError(f"{run_dir}: serves models of {served}; give {kind} another --run-dir (Kubeflow: --name)")
 
 
 def without_inputs(request: RunRequest) -> RunSpec:

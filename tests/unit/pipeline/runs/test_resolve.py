@@ -211,15 +211,18 @@ def test_a_model_whose_corpus_was_not_checked_is_a_notice(task, tmp_path, capsys
 
 
 def test_a_directory_that_serves_another_task_is_refused(task, inputs_of, tmp_path):
-    """Once a model is pushed; a run of another version of this program says nothing of its task."""
+    """Once a model is pushed, whatever ran since."""
     resolve(task, "1").write("1")
     inputs_of()
-    (tmp_path / "run" / "serving" / "1").mkdir(parents=True)
-    resolve(task, "2")
-    with pytest.raises(InputError, match=r"/run: serves models of sst-2; give pre-training another --run-dir$"):
-        inputs_of()
-    (tmp_path / "run" / "compiled" / "1.json").write_text("{}")
+    pushed = tmp_path / "run" / "serving" / "1"
+    pushed.mkdir(parents=True)
     inputs_of()
+    with pytest.raises(InputError, match=r"/run: serves models of pre-training; give sst-2 another --run-dir \("):
+        resolve(task, "2")
+    (pushed / "task_spec.json").write_text('{"task": "sst-2"}')
+    resolve(task, "2")
+    with pytest.raises(InputError, match=r"/run: serves models of sst-2; give pre-training another --run-dir \("):
+        inputs_of()
 
 
 def test_rows_are_fingerprinted(task, tmp_path):
