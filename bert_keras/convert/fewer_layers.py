@@ -44,6 +44,8 @@ def with_layers(folder: ModelFolder, layers: Sequence[int]) -> ModelFolder:
         raise InputError(f"{where}: has the layers 1 to {count}; --layers is {','.join(map(str, layers))}")
     if config.encoder == "bilm" or config.shared_layers or config.local_attention:
         raise InputError(f"{where}: its layers share weights, or attend to windows by their number: none can be taken")
+    if config.norm_place == "pre" and [place for place, layer in enumerate(layers) if layer == 1] != [0]:
+        raise InputError(f"{where}: only layer 1 has no norm before its attention; begin with it, and take it once")
 
     def load() -> Networks:
         networks = folder.networks

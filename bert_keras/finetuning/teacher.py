@@ -81,6 +81,8 @@ class Teacher:
             raise InputError(f"{directory}: is a model of {what}; a teacher must be fine-tuned for {wanted}")
         elif folder.settings:
             settings = dataclasses.replace(settings, head=folder.settings.head)
+            if task.kind == "regression" and folder.settings.activation == "sigmoid":
+                notify(f"teacher {directory}: its numbers are logits, before a sigmoid; labels must be on that scale")
         if settings.max_seq_length > config.max_position_embeddings:
             raise InputError(
                 f"{directory}: has positions for {config.max_position_embeddings} tokens; task.max_seq_length is "

@@ -7,9 +7,8 @@ from typing import Annotated, ClassVar, Literal
 from bert_keras.errors import Count, ProperShare, Rule, Size, at_least, check_settings
 from components.corpus_gen.languages import parse_languages, parse_regions
 
-# An `eval_fraction` that holds out every document, and one that holds out none (but for one id in 2^32): ids are
-# compared with it as 32-bit numbers.
-ALL_HELD_OUT, NONE_HELD_OUT = 1.0 - 2.0**-40, 2.0**-40
+# An `eval_fraction` that holds out every document: ids are compared with it as 32-bit numbers.
+ALL_HELD_OUT = 1.0 - 2.0**-40
 
 
 @dataclasses.dataclass(frozen=True)

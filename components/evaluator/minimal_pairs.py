@@ -6,8 +6,9 @@ linguistics_term the phenomenon is the paradigm:
     {"sentence_good": "Susan revealed herself.", "sentence_bad": "Susan revealed themselves.",
      "linguistics_term": "anaphor_agreement", "UID": "anaphor_number_agreement"}
 
-Rows of EWoK (Ivanova et al. 2024, arXiv 2405.09605) are read as BabyLM's evaluation does (`decode_ewok` of its
-read_files.py): is Target1 likelier after Context1 than after Context2? Domain is the paradigm.
+Rows of EWoK (Ivanova et al. 2024, arXiv 2405.09605) are read as BabyLM's evaluation of 2026 does (`decode_ewok` of
+babylm-org/babylm-eval): is Target1 likelier after Context1 than after Context2? That of 2025 compares Target1 with
+Target2 after Context1. Domain is the paradigm.
 
     {"Domain": "social-properties", "Context1": "Ann helps everyone.", "Context2": "Ann helps nobody.",
      "Target1": "She is kind."}

@@ -48,8 +48,10 @@ def generate_rows(
     if EVAL in rows:
         rows[TRAIN] = [located.row for _, located in train]
     else:
-        rows[TRAIN], rows[EVAL] = hold_out(train, settings.eval_fraction, settings.seed, by_text=task.kind == "ranking")
-        held_out = f"{settings.eval_fraction} by seed {settings.seed}"
+        by_text = task.kind in ("ranking", "retrieval")
+        rows[TRAIN], rows[EVAL] = hold_out(train, settings.eval_fraction, settings.seed, by_text)
+        held_out = f"{settings.eval_fraction} by seed {settings.seed}{', whole queries' if by_text else ''}"
+    _separate(rows)
     if task.contrastive:
         _check_contrastive(task, rows)
     if task.kind == "ranking":
@@ -57,6 +59,17 @@ def generate_rows(
     for line in report.lines():
         notify(line)
     return _write(task, rows, settings, report, output_dir, held_out)
+
+
+def _separate(rows: dict[str, list[TaskRow]]) -> None:
+    """Leave unlabelled rows out that are eval rows, which a teacher would answer; say it of labelled rows."""
+    judged = {repr(row.inputs) for split in (EVAL, EVAL_MISMATCHED) for row in rows.get(split, ())}
+    for split in [split for split in (TRAIN, UNLABELLED) if split in rows]:
+        others = [row for row in rows[split] if repr(row.inputs) not in judged]
+        if known := len(rows[split]) - len(others):
+            notify(f"{known:,} {split} rows are eval rows, too{': left out' if split == UNLABELLED else ''}")
+        if split == UNLABELLED:
+            rows[split] = others
 
 
 def _read(
@@ -145,7 +158,7 @@ def _write(
 ) -> TaskSpec:
     most = {TRAIN: settings.max_train_rows, EVAL: settings.max_eval_rows, EVAL_MISMATCHED: settings.max_eval_rows}
     counts = {}
-    for split in [split for split in SPLITS if split in rows]:
+    for split in [split for split in SPLITS if rows.get(split)]:
         draw = sample_by_text if task.kind == "ranking" and split != TRAIN else sample
         chosen = draw(rows[split], most.get(split, 0), settings.seed)
         starts = range(0, len(chosen), ROWS_PER_SHARD)

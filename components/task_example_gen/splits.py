@@ -20,8 +20,8 @@ def hold_out(
 ) -> tuple[list[TaskRow], list[TaskRow]]:
     """Split (path, row) pairs into (training rows, eval rows), each in their order.
 
-    Groups (articles, documents, videos; with `by_text` rows of one `text`) are not split, nor are rows with the same
-    inputs. Groups are held out in the order of a seeded hash until they have `eval_fraction` of the rows; at least one
+    Groups are not split: articles, documents, videos; else, with `by_text`, rows of one `text`; else rows with the same
+    inputs. They are held out in the order of a seeded hash until they have `eval_fraction` of the rows; at least one
     is held out, and one is not. InputError: there is only one group.
     """
     groups: dict[bytes, list[int]] = {}

@@ -1,6 +1,7 @@
 """`bert-tfx hard-negatives`: passages near to a query that no label names, by a bi-encoder, as rows to train on."""
 
 import glob
+import itertools
 import json
 from typing import Annotated, Any
 
@@ -22,7 +23,7 @@ def hard_negatives(
     within: Annotated[int, typer.Option(min=1, help="Nearest passages to draw from.")] = 50,
     max_score: Annotated[float, typer.Option(help="Maximum cosine of a negative and its query.")] = 1.0,
     seed: Annotated[int, typer.Option(help="Seed of the draw.")] = 0,
-    triplets: Annotated[bool, typer.Option(help="Rows of text, text_pair, negative, for sentence-retrieval.")] = False,
+    triplets: Annotated[bool, typer.Option(help="Rows of text, text_pair, negative: one a relevant passage.")] = False,
 ) -> None:
     """Write rows with hard negatives: passages that are near to their query, and that PAIRS does not label for it."""
     import numpy as np
@@ -51,8 +52,10 @@ def hard_negatives(
             near = [texts[place] for place in unlabelled if cosines[place] <= max_score]
             negatives = [near[n] for n in sorted(rng.permutation(len(near))[:number])]
             if triplets:
-                best = max(known, key=lambda passage: known[passage])
-                rows += [{"text": query, "text_pair": best, "negative": negative} for negative in negatives]
+                # One row of a pair: in a batch its copy would be pushed away. Fewer negatives than pairs come again.
+                relevant = [passage for passage, label in known.items() if label > 0]
+                drawn = zip(relevant, itertools.cycle(negatives), strict=False)
+                rows += [{"text": query, "text_pair": passage, "negative": negative} for passage, negative in drawn]
             else:
                 judged = {**known, **dict.fromkeys(negatives, 0)}
                 rows += [{"query": query, "passage": passage, "label": label} for passage, label in judged.items()]

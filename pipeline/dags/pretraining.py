@@ -19,7 +19,7 @@ from bert_keras.training.config import SecondPhase, TrainingConfig
 from components.code_version import PRETRAINING, code_fingerprint, weights_fingerprint
 from components.corpus_gen.component import CorpusGen
 from components.corpus_gen.inputs import InputList
-from components.corpus_gen.settings import ALL_HELD_OUT, NONE_HELD_OUT, CorpusSettings
+from components.corpus_gen.settings import ALL_HELD_OUT, CorpusSettings
 from components.evaluator.component import Judgement
 from components.example_gate.component import ExampleGate
 from components.example_gate.schema import example_schema
@@ -183,7 +183,8 @@ def _other_examples(
 ) -> list[BaseComponent]:
     """The stages from other text to its examples: `REFERENCE`, held out, or `REPLAY`, trained on in each phase."""
     replay = kind == stages.REPLAY
-    corpus = dataclasses.replace(corpus, eval_fraction=NONE_HELD_OUT if replay else ALL_HELD_OUT)
+    # The same share, so that a document that is in both texts is held out of both.
+    corpus = dataclasses.replace(corpus, eval_fraction=corpus.eval_fraction if replay else ALL_HELD_OUT)
     corpus_gen = CorpusGen(None, files.path, files.fingerprint, corpus).with_id(stages.CORPUS_GEN + kind)
     sets = dict(zip(stages.PHASES, recipe.example_sets, strict=False)) if replay else {"": recipe.example_sets[-1]}
     examples = [

@@ -119,6 +119,20 @@ def values(outputs):
     ]
 
 
+def test_a_cross_encoder_s_logits_are_said(tmp_path, capsys):
+    task, settings = task_of("text-pair-score"), dataclasses.replace(SETTINGS, head="tanh")
+    model = task_type_of(task).create_model(CONFIG, task, settings, 5)
+    model.build()
+    for activation in ("identity", "sigmoid"):
+        folder = ModelFolder.in_memory(
+            model, TOKENIZER, task=task, settings=dataclasses.replace(settings, activation=activation)
+        )
+        export(folder, str(tmp_path / activation), "hf")
+        Teacher.read(str(tmp_path / activation), task, SETTINGS, student())
+        told = "its numbers are logits, before a sigmoid; labels must be on that scale" in capsys.readouterr().err
+        assert told == (activation == "sigmoid")
+
+
 @pytest.fixture
 def job(tmp_path, monkeypatch):
     """Rows of which half have no labels, a student and a teacher that knows the labels by training."""
@@ -261,6 +275,11 @@ def test_refuses_layers_that_are_not_there():
     albert = ModelFolder.in_memory(encoder(dataclasses.replace(TWO_LAYERS, shared_layers=True)), TOKENIZER, "albert")
     with pytest.raises(InputError, match="its layers share weights"):
         with_layers(albert, [1])
+    pre = ModelFolder.in_memory(encoder(dataclasses.replace(TWO_LAYERS, norm_place="pre")), TOKENIZER)
+    for layers in ([2], [2, 1], [1, 2, 1]):
+        with pytest.raises(InputError, match="only layer 1 has no norm before its attention; begin with it"):
+            with_layers(pre, layers)
+    assert with_layers(pre, [1, 2, 2]).model.config.num_hidden_layers == 3
 
 
 def test_a_static_model_has_the_vectors_of_tokens_alone(tmp_path):

@@ -204,6 +204,26 @@ def test_a_first_column_that_counts_the_words_is_left_out(tmp_path, numbers):
     assert report.lines()[0].endswith("train.txt: 1 x a first column that counts the words, left out")
 
 
+GERMEVAL = """#\thttp://de.wikipedia.org/wiki/Bonn [2009-10-17]
+1\tSchartau\tB-PER\tO
+2\tin\tO\tO
+
+#\thttp://de.wikipedia.org/wiki/Bonn [2009-10-17]
+1\tUniversität\tB-ORG\tO
+2\tBonn\tI-ORG\tB-PER
+"""
+
+
+def test_germeval_s_inner_entities_are_left_out(tmp_path):
+    read, report = found("ner", written(tmp_path, "train.txt", GERMEVAL))
+    outer = [tagged("0", "Schartau in", "B-PER", "O"), tagged("1", "Universität Bonn", "B-ORG", "I-ORG")]
+    assert [one.row for one in read] == outer
+    assert report.lines()[1].endswith("train.txt: 1 x a last column of inner entities, left out")
+    # Types that the column before it lacks: chunks.
+    read, _ = found("ner", written(tmp_path, "train.txt", GERMEVAL.replace("I-ORG\tB-PER", "I-ORG\tB-LOC")))
+    assert [one.row.gold for one in read] == [["O", "O"], ["O", "B-LOC"]]
+
+
 @pytest.mark.parametrize("numbers", [["1 2", "7 up"], ["1 2", "7 9"], ["1984", "7"]])
 def test_numbers_that_do_not_count_are_words(tmp_path, numbers):
     content = "\n\n".join(sentence.replace(" ", " CD O\n") + " CD O" for sentence in numbers)

@@ -143,6 +143,30 @@ def test_rows_with_the_same_text_stay_together():
     assert not {row.inputs["text"] for row in train} & {row.inputs["text"] for row in held_out}
 
 
+def test_pairs_of_one_query_stay_together(tmp_path):
+    lines = [json.dumps({"text": f"query {i // 4}", "text_pair": f"answer {i}"}) + "\n" for i in range(40)]
+    (tmp_path / "pairs.jsonl").write_text("".join(lines))
+    spec = made("sentence-retrieval", {"train": [f"{tmp_path}/pairs.jsonl"]}, tmp_path / "out", eval_fraction=0.25)
+    assert spec.counts == {"train": 28, "eval": 12} and spec.held_out == "0.25 by seed 0, whole queries"
+    train, held_out = ({row.inputs["text"] for row in stored(tmp_path / "out", split)} for split in ("train", "eval"))
+    assert not train & held_out
+
+
+def test_unlabelled_rows_that_are_eval_rows_are_left_out(tmp_path, capsys):
+    """A teacher would answer them, and the gate compares the student with it on them."""
+    pool = table(tmp_path, "pool.tsv", "a" * 8, 10)
+    files = {"train": [table(tmp_path, "train.tsv", "abab")], "eval": [table(tmp_path, "dev.tsv", "abab", 2)]}
+    assert made("text", {**files, "unlabelled": [pool]}, tmp_path / "none").counts["unlabelled"] == 8
+    assert capsys.readouterr().err == "bert-tfx: 2 train rows are eval rows, too\n"
+    pool = table(tmp_path, "pool.tsv", "a" * 4, 4)
+    spec = made("text", {**files, "unlabelled": [pool]}, tmp_path / "some")
+    assert spec.counts == {"train": 4, "eval": 4, "unlabelled": 2}
+    assert [row.inputs["text"] for row in stored(tmp_path / "some", "unlabelled")] == ["row 6", "row 7"]
+    assert "bert-tfx: 2 unlabelled rows are eval rows, too: left out\n" in capsys.readouterr().err
+    pool = table(tmp_path, "pool.tsv", "a" * 2, 4)
+    assert made("text", {**files, "unlabelled": [pool]}, tmp_path / "all").counts == {"train": 4, "eval": 4}
+
+
 def test_a_single_group_cannot_be_held_out():
     with pytest.raises(InputError) as caught:
         hold_out(rows_of_groups("aaa"), 0.3, seed=0)

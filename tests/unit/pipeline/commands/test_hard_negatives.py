@@ -64,11 +64,18 @@ def test_negatives_are_drawn_by_a_seed(mine):
 
 
 def test_rows_for_vectors(mine):
+    """A row of each relevant passage, p3 of a is none; the others' copies would be pushed away."""
     rows = mine("--number", 1, "--within", 1, "--triplets")
     assert rows == [
         {"text": "a", "text_pair": "p1", "negative": "p0"},
         {"text": "b", "text_pair": "p0", "negative": "p1"},
     ]
+
+
+def test_each_relevant_passage_has_a_negative_of_its_own(mine, tmp_path):
+    (tmp_path / "pairs.tsv").write_text("query\tpassage\tlabel\na\tp1\t1\na\tp3\t2\na\tp0\t1\nb\tp0\t0\n")
+    rows = mine("--number", 2, "--within", 2, "--triplets")
+    assert [(row["text_pair"], row["negative"]) for row in rows] == [("p1", "p2"), ("p3", "p4"), ("p0", "p2")]
 
 
 def test_answers_that_do_not_fit_are_refused(tmp_path):
