@@ -22,6 +22,7 @@ from bert_keras.saved_model.settings import (
     FAMILY_FIELD,
     GENERATOR_FILE,
     LENGTH_FIELD,
+    MEMBERS_FIELD,
     ORIGIN_FIELD,
     UNTRAINED_FIELD,
     WEIGHTS_FILE,
@@ -84,7 +85,9 @@ def read_pushed(directory: str, cased: bool | None = None) -> ModelFolder:
         model = _new_model(electra or config, task, settings)
         _load_weights(model, weights)
         if task is not None:
-            return Networks(model)
+            members = stored.get(MEMBERS_FIELD, 1)
+            remarks = (f"{directory} serves the mean of {members} models; the first is read",) if members > 1 else ()
+            return Networks(model, remarks=remarks)
         untrained = tuple(stored.get(UNTRAINED_FIELD, ()))
         if electra is None and (FAMILIES[family].masked_lm_only or algorithm == BYTE_BPE):
             # A `BertForPreTraining` was trained; its pooler and next-sentence head read nothing.

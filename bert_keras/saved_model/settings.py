@@ -11,6 +11,8 @@ from bert_keras.tokenizers.protocol import BYTE_BPE
 CONFIG_FILE, WEIGHTS_FILE, GENERATOR_FILE = "bert_config.json", "model.weights.h5", "generator.weights.h5"
 # Fields of `bert_config.json` beside the encoder's; folders of older versions have no family.
 FAMILY_FIELD = "family"
+# Of an ensemble, the number of the served models; beside it are the weights of the first.
+MEMBERS_FIELD = "members"
 # Of weights that began in another program's folder: its `format` and `name`.
 ORIGIN_FIELD = "origin"
 # The settings of the signature `embed`, if there is one.

@@ -45,6 +45,7 @@ from bert_keras.saved_model.saved_model_files import (
 from bert_keras.saved_model.servable_ops import save_servable
 from bert_keras.saved_model.settings import (
     FAMILY_FIELD,
+    MEMBERS_FIELD,
     NO_EMBEDDING,
     EmbeddingSettings,
     ExportSettings,
@@ -191,6 +192,8 @@ def export_task_model(
     fields = {FAMILY_FIELD: family_of_bert(first.config, tokenizer.algorithm), **embedding_fields(module.embedding)}
     if size != first.config.of_width().hidden_size:
         fields |= {FAMILY_FIELD: "electra", "embedding_size": size}
+    if isinstance(model, Ensemble):
+        fields |= {MEMBERS_FIELD: len(model.models)}
     config = first.config.to_json(**{**fields, **(record or {})})
     write_model_files(directory, first, config, tokenizer)
     settings_json = json.dumps(dataclasses.asdict(settings), indent=2, sort_keys=True) + "\n"

@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bert_keras.errors import InputError
+from bert_keras.notices import notify
 from components.corpus_gen.inputs import list_files
 from components.evaluator.chance import margin_errors, ratio_of_groups
 from components.io.compression import extension
@@ -138,6 +139,8 @@ def score_pairs(
         )
     if masks_nothing(model) and scoring != "pll":
         raise InputError(f"{folder}: always predicts next tokens, and masks nothing; leave {scoring} out")
+    if scoring in ("next-token", "sum"):
+        notify(f"{folder}: {scoring} means nothing of a model that never learned next tokens, as GPT-BERT does")
     both = [texts for pair in pairs for texts in ((pair.context_good, pair.good), (pair.context_bad, pair.bad))]
     runs = TokenRuns.of(tokenizer, [f"{context} {sentence}" if context else sentence for context, sentence in both])
     # A context ends with a word, so its tokens are the first ones of the whole.

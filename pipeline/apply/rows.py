@@ -23,7 +23,7 @@ from components.corpus_gen.settings import CorpusSettings
 from components.io.compression import compression_of, decompressed, peekable
 from components.io.line_ranges import lines_between
 from components.io.shards import open_file, open_for_ranges
-from components.task_example_gen.readers.records import BOM, RowError, by_name, csv_records, decoded
+from components.task_example_gen.readers.records import BOM, RowError, by_name, check_repeated, csv_records, decoded
 from components.task_example_gen.readers.table import json_object
 from serving.api.json_tensors import b64_value, text_value
 
@@ -133,12 +133,13 @@ def _cells(line: bytes, kind: str) -> list[str]:
     return record
 
 
-def _check_columns(path: str, header: Collection[str], columns: Collection[str]) -> None:
+def _check_columns(path: str, header: Sequence[str], columns: Collection[str]) -> None:
     if missing := sorted({*columns} - {*header}):
         raise InputError(
             f"{path}: has no column {missing[0]!r}, but {', '.join(map(repr, header))}; "
             "name it with --column INPUT=COLUMN"
         )
+    check_repeated(path, header, columns)
 
 
 def _parquet_rows(file: BinaryIO, unit: ReadUnit, columns: Collection[str]) -> Iterator[Row]:

@@ -89,8 +89,6 @@ def apply(
         counts = _sum_up(job, ranges)
         write_json(f"{output_dir}/{SPEC_FILE}", {"job": identity, "counts": counts})
         remove_folder(job.work_dir)
-    if counts["bad_rows"] and not counts["rows"]:
-        raise InputError(f"{output_dir}/{BAD_ROWS_FILE}: no row could be answered; it has the reasons")
     return _figures(output_dir, counts, len(todo), time.monotonic() - started)
 
 
@@ -164,6 +162,8 @@ def _sum_up(job: ApplyJob, ranges: Sequence[Sequence[ReadUnit]]) -> dict[str, in
 
 
 def _figures(output_dir: str, counts: Mapping[str, int], computed: int, seconds: float) -> dict:
+    if counts["bad_rows"] and not counts["rows"]:
+        raise InputError(f"{output_dir}/{BAD_ROWS_FILE}: no row could be answered; it has the reasons")
     return {
         "output": output_dir,
         **counts,

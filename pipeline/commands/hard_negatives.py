@@ -45,10 +45,11 @@ def hard_negatives(
         block = names[start : start + _QUERIES_AT_ONCE]
         for query, cosines in zip(block, np.stack([vectors[name] for name in block]) @ matrix, strict=True):
             known = labels[query]
-            count = min(len(texts), within + len(known))
+            no_negatives = {query, *known}
+            count = min(len(texts), within + len(no_negatives))
             nearest = np.argpartition(-cosines, count - 1)[:count]
             nearest = nearest[np.argsort(-cosines[nearest], kind="stable")]
-            unlabelled = [place for place in nearest if texts[place] not in known][skip:within]
+            unlabelled = [place for place in nearest if texts[place] not in no_negatives][skip:within]
             near = [texts[place] for place in unlabelled if cosines[place] <= max_score]
             negatives = [near[n] for n in sorted(rng.permutation(len(near))[:number])]
             if triplets:

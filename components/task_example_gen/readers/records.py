@@ -4,7 +4,7 @@ import csv
 import dataclasses
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, BinaryIO
 
 from bert_keras.errors import InputError
@@ -129,6 +129,12 @@ def csv_records(file: BinaryIO) -> Iterator[tuple[str, list[str] | Exception]]:
             yield f"line {line}", RowError("is not UTF-8")
         elif record:
             yield f"line {line}", record
+
+
+def check_repeated(where: str, header: Sequence[str], names: Iterable[str]) -> None:
+    """InputError: the header has one of the names several times."""
+    if repeated := [name for name in names if name and header.count(name) > 1]:
+        raise InputError(f"{where}: several columns are named {repeated[0]!r}; rename the others")
 
 
 def by_name(columns: list[str], header: list[str]) -> dict[str, str]:

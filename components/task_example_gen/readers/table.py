@@ -34,6 +34,7 @@ from components.task_example_gen.readers.records import (
     ReadRows,
     RowError,
     by_name,
+    check_repeated,
     csv_records,
     decoded,
     index_of,
@@ -83,6 +84,7 @@ def _read_columns(task: Task, file: BinaryIO, source: str, kind: str, columns: C
     for field in _required(task, labelled):
         if (name := _name(task, columns, field, header)) not in header:
             raise InputError(f"{source}, {where}: {_lacks('column', name, header, field)}")
+    check_repeated(f"{source}, {where}", header, [_name(task, columns, field, header) for field in vars(columns)])
 
     def parse(number: int, record: Any) -> TaskRow:
         values = record if kind == ".csv" else tab_columns(record, len(header), "the header's")

@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 
+from bert_keras.convert.formats import read_folder
 from bert_keras.data.example_format import ExampleLayout
 from bert_keras.errors import InputError
 from bert_keras.models.config import BertConfig
@@ -103,6 +104,15 @@ def test_served_copies_give_the_numbers_of_the_model(name, precision):
     for key, value in wanted.items():
         assert found[key].dtype == value.dtype
         np.testing.assert_array_equal(tf.cast(found[key], tf.float32), tf.cast(value, tf.float32), err_msg=key)
+
+
+def test_what_an_ensemble_is_without_is_said(exported):
+    name, _, directory, model = exported
+    folder = read_folder(str(directory))
+    said = [remark for remark in folder.remarks if remark.endswith("serves the mean of 2 models; the first is read")]
+    assert len(said) == (name == "ensemble")
+    if name == "ensemble":
+        np.testing.assert_array_equal(folder.model.get_weights()[0], model.get_weights()[0])
 
 
 def graph_of(directory):

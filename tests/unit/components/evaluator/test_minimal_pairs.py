@@ -208,9 +208,10 @@ def test_models_in_the_formats_of_convert_are_scored(bert, bert_folder, tmp_path
 
 
 @pytest.mark.parametrize("scoring", ["pll", "next-token"])
-def test_a_context_is_read_and_not_scored(bert_folder, scoring):
+def test_a_context_is_read_and_not_scored(bert_folder, scoring, capsys):
     whole, alone, after = (MinimalPair("", "c", "c", "p", "u", context, "") for context in ("a b", "", "a"))
     (good, bad), (same, again), (other, _) = score_pairs(bert_folder, [whole, alone, after], scoring)
+    assert ("never learned next tokens" in capsys.readouterr().err) == (scoring == "next-token")
     assert bad == same == again and len({good, same, other}) == 3
     # One token is scored: about the logarithm of the vocabulary's size.
     assert -1.5 * np.log(len(WORDS.vocabulary)) < good < 0

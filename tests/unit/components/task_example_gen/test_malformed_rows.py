@@ -62,6 +62,7 @@ def test_the_rest_of_a_file_is_no_row_to_skip(tmp_path, on_bad_row):
     ("task", "name", "content", "message"),
     [
         ("qnli", "a.tsv", "question\tlabel\n", ", line 1: has no column 'sentence', but 'question', 'label'; give "),
+        ("text", "a.csv", "text,,,label,text\n", ", line 1: several columns are named 'text'; rename the others"),
         ("text", "a.tsv", "body\tlabel\n", f", line 1: has no column 'text', but 'body', 'label'; {NAME_IT}"),
         ("sentence-similarity", "a.csv", "body\nA\n", f", line 1: has no column 'text', but 'body'; {NAME_IT}"),
         ("swag", "a.csv", "video-id,sent1\n", ", line 1: has no column 'sent2', but 'video-id', 'sent1'; give train"),

@@ -290,8 +290,9 @@ def test_what_cannot_work_is_refused_at_once(changes, message, model, texts, tmp
 
 def test_no_answer_at_all_is_an_error(model, texts, tmp_path):
     texts.write_text('{"text": "no mask", "id": 1}\n')
-    with pytest.raises(InputError, match=r"bad_rows\.jsonl: no row could be answered"):
-        apply(model, texts, tmp_path / "out")
+    for _ in range(2):  # a retry, too
+        with pytest.raises(InputError, match=r"bad_rows\.jsonl: no row could be answered"):
+            apply(model, texts, tmp_path / "out")
     with pytest.raises(InputError, match=r"no openvino_model\.xml or model\.onnx or saved_model\.pb, and no version"):
         apply(tmp_path, texts, tmp_path / "out")
 

@@ -127,6 +127,9 @@ def test_damaged_and_unknown_files_are_named(tmp_path):
     (tmp_path / "a.csv").write_text("txt,id\n")
     with pytest.raises(InputError, match=r"a\.csv: has no column 'text', but 'txt', 'id'; name it with --column"):
         list(read_rows(ReadUnit(str(tmp_path / "a.csv")), {"text"}))
+    (tmp_path / "d.csv").write_text("text,id,id,text\n")
+    with pytest.raises(InputError, match=r"d\.csv: several columns are named 'text'; rename the others"):
+        list(read_rows(ReadUnit(str(tmp_path / "d.csv")), {"text"}))
     (tmp_path / "c.csv").write_text('"txt"x,id\n')
     with pytest.raises(InputError, match=r"c\.csv: its first line is no header: is not CSV"):
         list(read_rows(ReadUnit(str(tmp_path / "c.csv")), {"text"}))

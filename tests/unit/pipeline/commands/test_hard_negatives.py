@@ -78,6 +78,12 @@ def test_each_relevant_passage_has_a_negative_of_its_own(mine, tmp_path):
     assert [(row["text_pair"], row["negative"]) for row in rows] == [("p1", "p2"), ("p3", "p4"), ("p0", "p2")]
 
 
+def test_a_query_is_no_negative_of_its_own(mine, tmp_path):
+    (tmp_path / "queries/answers-00000-of-00002.jsonl").write_text('{"text": "p2", "embedding": [1.0, 0.0]}\n')
+    (tmp_path / "pairs.tsv").write_text("query\tpassage\np2\tp1\nb\tp0\n")
+    assert mined(mine("--number", 2, "--within", 2), "p2") == {"p1": 1, "p0": 0, "p3": 0}
+
+
 def test_answers_that_do_not_fit_are_refused(tmp_path):
     folder, none = vectors(tmp_path / "queries", {"a": [1.0], "c": [1.0]}), tmp_path / "none"
     pairs = tmp_path / "pairs.jsonl"
