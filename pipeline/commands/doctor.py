@@ -23,6 +23,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from pipeline.runs.exit_codes import Exit
+from serving.scheduling.cores import cores
 
 OK, NOTE, FAILS = "ok", "note", "fails"
 # TFX 1.21's ml-metadata: its wheels are tagged manylinux_2_39 (scripts/setup.sh has the same limit).
@@ -84,7 +85,7 @@ class Machine:
             glibc=platform.libc_ver()[1],
             processor=cpu.get("model name", platform.processor()),
             instructions=frozenset(cpu.get("flags", "").split()),
-            cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+            cores=cores(),
             memory=min(psutil.virtual_memory().total, int(limit) if limit.isdigit() else sys.maxsize),
             disk=shutil.disk_usage(".").free,
             gpus=_gpus(),

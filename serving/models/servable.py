@@ -20,7 +20,8 @@ import numpy as np
 
 from serving import errors, tensors
 from serving.protos import FunctionDef, MetaGraphDef, SavedModel, SignatureDef, without_running_tensorflow
-from serving.scheduling.batching_parameters import BatchingSettings, cores
+from serving.scheduling.batching_parameters import BatchingSettings
+from serving.scheduling.cores import cores
 from serving.scheduling.jobs import Job
 from serving.scheduling.row_load import Budget, answer_bytes, budget_of, can_divide, can_share, check_load, load_of
 

@@ -116,7 +116,7 @@ class Admission:
     """Limits the requests in the server (`inside`), their memory and that of answers; refuses all once it stops."""
 
     def __init__(self, max_requests: int, free_bytes: int):
-        self._max_requests, self._free_bytes = max_requests, free_bytes
+        self._max_requests, self._all_bytes, self._free_bytes = max_requests, free_bytes, free_bytes
         self.inside = 0
         self._closed = False
         self._changed = threading.Condition()
@@ -137,11 +137,13 @@ class Admission:
         """Reserve `size` bytes until the request's end; RESOURCE_EXHAUSTED if fewer are free."""
         with self._changed:
             if size > self._free_bytes:
-                raise ServingError(
-                    grpc.StatusCode.RESOURCE_EXHAUSTED,
-                    f"the request and its answer may take {size} bytes; others leave {self._free_bytes}:"
-                    " ask again later",
-                )
+                free, most = self._free_bytes, self._all_bytes
+                why = f"the request and its answer may take {size} bytes; others leave {free}: ask again later"
+                if size > most:  # clients repeat what got a 429
+                    why = (
+                        f"the request and its answer may take {size} bytes; at most {most}: send fewer or shorter rows"
+                    )
+                raise ServingError(grpc.StatusCode.RESOURCE_EXHAUSTED, why, 413 if size > most else 429)
             self._hold(context, 0, size)
 
     def close(self, seconds: float) -> bool:

@@ -9,9 +9,7 @@
 `servables/tensorflow/session_bundle_config.proto`, are declared here in a separate pool.
 """
 
-import contextlib
 import dataclasses
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +17,7 @@ from typing import Any
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format, wrappers_pb2
 
 from serving import errors
+from serving.scheduling.cores import cores
 
 _FIELDS = """
     field { name: "max_batch_size" number: 1 type_name: ".google.protobuf.Int64Value" }
@@ -31,17 +30,6 @@ _FIELDS = """
 """
 # Not applicable here: there is one pool per model, and models pad their texts themselves.
 _WITHOUT_EFFECT = ("thread_pool_name", "pad_variable_length_inputs")
-# A container's CPU limit: microseconds of CPU in a period, and the period (Linux, admin-guide/cgroup-v2.rst).
-_CPU_LIMIT = Path("/sys/fs/cgroup/cpu.max")
-
-
-def cores() -> int:
-    """Cores available to this process, if the system reports it: at most its container's CPU limit."""
-    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    with contextlib.suppress(OSError, ValueError):  # no such file; "max": no limit
-        quota, period = map(int, _CPU_LIMIT.read_text().split())
-        count = min(count, -(-quota // period))
-    return count
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,11 @@ def test_memory_is_reserved_until_the_end_of_the_request() -> None:
     admission.reserve(other, 6)
     with pytest.raises(ServingError, match="may take 1 bytes; others leave 0") as raised:
         admission.reserve(RequestContext(), 1)
-    assert raised.value.code is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert (raised.value.code, raised.value.http_status) == (grpc.StatusCode.RESOURCE_EXHAUSTED, 429)
+    # Clients repeat what got a 429.
+    with pytest.raises(ServingError, match="may take 11 bytes; at most 10: send fewer or shorter rows") as raised:
+        admission.reserve(RequestContext(), 11)
+    assert (raised.value.code, raised.value.http_status) == (grpc.StatusCode.RESOURCE_EXHAUSTED, 413)
     one.held.close()
     other.held.close()
     admission.reserve(RequestContext(), 10)

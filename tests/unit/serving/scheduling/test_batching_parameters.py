@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.commands.doctor import Machine
 from serving.errors import ServingError
-from serving.scheduling import batching_parameters
+from serving.scheduling import cores
 from serving.scheduling.batching_parameters import BatchingSettings, read_batching_parameters
 
 
@@ -54,6 +55,6 @@ def test_as_many_calls_at_once_as_the_container_has_cores(
     """Of 64; limits in the kernel's Documentation, admin-guide/cgroup-v2.rst."""
     if limit:
         (tmp_path / "cpu.max").write_text(limit + "\n")
-    monkeypatch.setattr(batching_parameters, "_CPU_LIMIT", tmp_path / "cpu.max")
+    monkeypatch.setattr(cores, "_CPU_LIMIT", tmp_path / "cpu.max")
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(64))
-    assert BatchingSettings().num_batch_threads == threads
+    assert BatchingSettings().num_batch_threads == Machine.here().cores == threads

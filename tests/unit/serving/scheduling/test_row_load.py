@@ -183,7 +183,7 @@ def test_memory_of_a_body_is_reserved_while_it_arrives(limited: Server) -> None:
             answer = answered.read()
     assert answer.startswith(b"HTTP/1.1 429 ") and b"bytes; others leave" in answer
     with Client(f"127.0.0.1:{limited.grpc_port}") as client:
-        with pytest.raises(ClientError, match="answer may take 1400016 bytes; others leave 1280000"):
+        with pytest.raises(ClientError, match="answer may take 1400016 bytes; at most 1280000"):
             client.predict({"text": ["a" * 350_000]}, "length")
         assert client.predict({"text": ["a" * 300_000]}, "length")["length"].tolist() == [300_000]
 
