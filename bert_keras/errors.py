@@ -3,7 +3,7 @@
 import dataclasses
 import typing
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 
 class InputError(ValueError):
@@ -47,16 +47,25 @@ ProperShare = Annotated[float, Rule(lambda value: 0 < value < 1, "between 0 and 
 Rate = Annotated[float, Rule(lambda value: 0 <= value < 1, "in [0, 1)")]
 
 
-def check_settings(section: str, settings: object) -> None:
-    """ValueError for the first field that breaks a `Rule` of its type, or that its `Literal` type does not list.
+class Settings:
+    """The base of settings: `class MaskingSettings(Settings, section="examples.masking")`, also a dataclass.
 
-    None breaks no rule.
+    ValueError for the first field that breaks a `Rule` of its type, or that its `Literal` type does not list. None
+    breaks no rule.
     """
-    for name, kind in typing.get_type_hints(type(settings), include_extras=True).items():
-        value, rules = getattr(settings, name), getattr(kind, "__metadata__", ())
-        if typing.get_origin(kind) is typing.Literal:
-            *others, last = typing.get_args(kind)
-            rules = (Rule(typing.get_args(kind).__contains__, f"{', '.join(others)} or {last}"),)
-        for rule in rules:
-            if value is not None and not rule.holds(value):
-                raise ValueError(f"{section}.{name} is {value!r}; it must be {rule.words}")
+
+    _section: ClassVar[str]
+
+    def __init_subclass__(cls, section: str = ""):
+        if section:
+            cls._section = section
+
+    def __post_init__(self) -> None:
+        for name, kind in typing.get_type_hints(type(self), include_extras=True).items():
+            value, rules = getattr(self, name), getattr(kind, "__metadata__", ())
+            if typing.get_origin(kind) is typing.Literal:
+                *others, last = typing.get_args(kind)
+                rules = (Rule(typing.get_args(kind).__contains__, f"{', '.join(others)} or {last}"),)
+            for rule in rules:
+                if value is not None and not rule.holds(value):
+                    raise ValueError(f"{self._section}.{name} is {value!r}; it must be {rule.words}")

@@ -11,9 +11,10 @@ import os
 import tempfile
 import uuid
 from collections.abc import Iterator, Mapping
-from typing import Any, BinaryIO, TextIO
+from typing import Any, BinaryIO
 
 from etils import epath
+from filelock import FileLock, Timeout
 
 from bert_keras.errors import InputError
 
@@ -114,15 +115,6 @@ def replacing(path: str) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def atomic_write(path: str) -> Iterator[TextIO]:
-    """A local text file to write to: `path` exists only when all of it is on the disk."""
-    with replacing(path) as temporary, open(temporary, "w", encoding="utf-8", newline="\n") as file:
-        yield file
-        file.flush()
-        os.fsync(file.fileno())
-
-
-@contextlib.contextmanager
 def atomic_open(path: str) -> Iterator[BinaryIO]:
     """A file to write to, local or in a store: `path` exists only when all of it is there."""
     if "://" in path:  # an object of a store appears when it is closed
@@ -150,6 +142,25 @@ def staged(directory: str) -> Iterator[str]:
         yield temporary
         for name in sorted(os.listdir(temporary)):
             os.replace(os.path.join(temporary, name), os.path.join(directory, name))
+
+
+@contextlib.contextmanager
+def locked(folder: str, option: str) -> Iterator[None]:
+    """Make and lock a folder, which `option` gives; the lock is released however this process ends.
+
+    Object stores have no locks. InputError: another process is using the folder, or it is not writable.
+    """
+    if "://" in folder:
+        yield
+        return
+    try:
+        held = FileLock(os.path.join(folder, "lock"), timeout=0).acquire()  # makes the folder
+    except Timeout as error:
+        raise InputError(f"{folder}: another bert-tfx runs in it; wait for it, or give another {option}") from error
+    except OSError as error:
+        raise InputError(f"{folder}: not writable ({error.strerror}); give another {option}") from error
+    with held:
+        yield
 
 
 def write_text(directory: str, name: str, text: str | bytes) -> None:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import keras
-import numpy as np
 from etils import epath
 
 from bert_keras.data.example_format import EXAMPLE_SPEC_FILE, SHARDS_FILE, ExampleSpec
@@ -106,7 +105,8 @@ def pretrain(job: PretrainJob) -> None:
         if job.init:
             model.load_weights(os.path.join(job.init, INITIAL_WEIGHTS_FILE))
         elif job.pretraining.head_start:
-            log_p, train = _unigram_model(spec, judged), os.path.join(judged, "Split-train")
+            train = os.path.join(judged, "Split-train")
+            log_p = unigram_model(spec, train)
             head_start(model, log_p, neighbour_vectors(spec, train, log_p, job.model.hidden_size))
         return Taught(model, teacher, heads) if teacher else model
 
@@ -156,9 +156,7 @@ def _origin(init: str) -> dict[str, Any]:
 
 def _learned_rows(init: str) -> LearnedRows:
     """The rows that `training.freeze_initial` leaves to learn; InputError if there are none."""
-    learned: LearnedRows = []
-    if init:
-        learned = json.loads((epath.Path(init) / LEARNED_ROWS_FILE).read_text())
+    learned: LearnedRows = json.loads((epath.Path(init) / LEARNED_ROWS_FILE).read_text()) if init else []
     if all(rows == [] for rows in learned):
         raise InputError(
             "training.freeze_initial: nothing is left to learn, no word is new and no head is drawn; add words with "
@@ -183,16 +181,11 @@ def export_with_examples(
     from bert_keras.saved_model.pretrained import export_saved_model
 
     spec = ExampleSpec.load(examples_dir)
-    unigram = _unigram_model(spec, examples_dir)
+    unigram = unigram_model(spec, os.path.join(examples_dir, "Split-train"))
     export_saved_model(model, tokenizer, job.output_dir, spec.layout, objective, job.export, unigram, untrained, record)
     # The examples' spec belongs to the model.
     source, target = (os.path.join(folder, EXAMPLE_SPEC_FILE) for folder in (examples_dir, job.output_dir))
     epath.Path(source).copy(target, overwrite=True)  # there if a finished `bert-tfx train` is repeated
-
-
-def _unigram_model(spec: ExampleSpec, examples_dir: str) -> np.ndarray:
-    """`bert_keras.objectives.unigram.unigram_model` of the training examples of an artifact."""
-    return unigram_model(spec, os.path.join(examples_dir, "Split-train"))
 
 
 def by_length(folders: Sequence[str]) -> list[str]:
@@ -230,9 +223,8 @@ def check_enough_examples(phase: Phase) -> None:
     if examples.train_examples < phase.batch_size or not examples.eval_examples:
         raise InputError(
             f"{examples.train_examples} training and {examples.eval_examples} held-out examples of "
-            f"{examples.max_seq_length} "
-            f"tokens are too few for a train_batch_size of {phase.batch_size}: give more text or a smaller batch, "
-            "or hold out more with corpus.eval_fraction"
+            f"{examples.max_seq_length} tokens are too few for a train_batch_size of {phase.batch_size}: give more "
+            "text or a smaller batch, or hold out more with corpus.eval_fraction"
         )
 
 

@@ -183,7 +183,7 @@ class Server:
 
     def stop(self) -> None:
         """Report NOT_SERVING, refuse new requests, finish those in flight, close the ports, and unload."""
-        self.health.drain()
+        self.health.enter_graceful_shutdown()
         self.inference.drain(self._queue.drain_seconds)
         threading.Event().wait(_WRITE_SECONDS)
         for end in self._ends:

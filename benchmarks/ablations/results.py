@@ -11,7 +11,7 @@ from typing import Any
 
 from benchmarks.ablations.recipes import AblationRecipe
 from bert_keras.errors import InputError
-from bert_keras.files import atomic_write
+from bert_keras.files import atomic_write_anywhere
 
 PRETRAINED, FINETUNED = "pretrained", "finetuned"
 # The sections of an `AblationRecipe` that a kind of unit depends on.
@@ -89,5 +89,5 @@ class Results:
     def save(self, unit: Unit, result: Result) -> None:
         """Write the result with its settings, atomically."""
         path = self.folder(unit) + ".json"
-        with atomic_write(path) as file:
-            json.dump({**dataclasses.asdict(result), "settings": unit.settings}, file, indent=1, sort_keys=True)
+        fields = {**dataclasses.asdict(result), "settings": unit.settings}
+        atomic_write_anywhere(path, json.dumps(fields, indent=1, sort_keys=True))

@@ -9,12 +9,12 @@ from typing import Literal
 import numpy as np
 
 from bert_keras.data.word_masking import Words, choose_spans, choose_words
-from bert_keras.errors import Count, InputError, Share, check_settings
+from bert_keras.errors import Count, InputError, Settings, Share
 from bert_keras.tokenizers.protocol import UNUSED, Tokenizer
 
 
 @dataclasses.dataclass(frozen=True)
-class MaskingSettings:
+class MaskingSettings(Settings, section="examples.masking"):
     """Choice of the tokens to predict, and their replacements (BERT paper, section 3.1).
 
     Settings of published models, where they differ from the defaults; sources in parentheses:
@@ -61,7 +61,7 @@ class MaskingSettings:
     held_out_prob: Share = 0.0
 
     def __post_init__(self) -> None:
-        check_settings("examples.masking", self)
+        super().__post_init__()
         if self.mask_fraction + self.keep_fraction > 1.0 + 1e-9:
             raise ValueError(
                 f"examples.masking: mask_fraction {self.mask_fraction}, keep_fraction {self.keep_fraction}: "

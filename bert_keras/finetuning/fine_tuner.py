@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from etils import epath
-from rich.console import Console
 
 from bert_keras.convert.model_folder import ModelFolder
 from bert_keras.data.tfrecord_batches import records_of_files, shard_files
@@ -116,7 +115,7 @@ class FineTuner:
         try:
             scores = self.scores(self.train(config), config.eval_batch_size)
         except Diverged as error:
-            Console(highlight=False, soft_wrap=True).print(str(error))
+            print(error, flush=True)
             scores = dict.fromkeys(self.task.metrics, math.nan)
         atomic_write_anywhere(path, json_text(scores, sort_keys=True) + "\n")
         return scores

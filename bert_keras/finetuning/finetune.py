@@ -81,9 +81,8 @@ def finetune(job: FinetuneJob) -> None:
     for name, figures in reports.items():
         (epath.Path(job.logs_dir) / name).write_text(json_text(figures, indent=2, sort_keys=True) + "\n")
     model = chosen.trained.model
-    record = tuner.init.record()
     what = (model, trained.task, trained.settings, trained.tokenizer)
-    export_task_model(*what, job.output_dir, job.export, record, spec.held_out)
+    export_task_model(*what, job.output_dir, job.export, tuner.init.record(), spec.held_out)
     if job.export.engine == "onnx":
         from bert_keras.convert.onnx.folder import write_graph
 

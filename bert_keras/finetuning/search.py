@@ -5,8 +5,6 @@ import itertools
 import math
 from typing import Any
 
-from rich.console import Console
-
 from bert_keras.errors import StageError
 from bert_keras.finetuning.fine_tuner import FineTuner
 from bert_keras.tasks.settings import FineTuningConfig, SearchSettings
@@ -22,7 +20,7 @@ def search(
     the trainings; `trainings`, a dict each of its values and `score`, None without a score (it diverged, or all its
     answers are equal and the score is a correlation); `best`, one of them, the first of equal scores.
     """
-    metric, console = tuner.task.metrics[0], Console(highlight=False, soft_wrap=True)
+    metric = tuner.task.metrics[0]
     points = [dict(zip(settings.grid, values, strict=True)) for values in itertools.product(*settings.grid.values())]
     trainings: list[dict[str, Any]] = []
     best: dict[str, Any] | None = None
@@ -31,7 +29,7 @@ def search(
         candidate = dataclasses.replace(config, **point)
         score = tuner.held_out_scores(candidate)[metric]
         values = ", ".join(f"{name} {value:g}" for name, value in point.items())
-        console.print(f"search {number}/{len(points)}: {values}: {metric} {score:.4g}")
+        print(f"search {number}/{len(points)}: {values}: {metric} {score:.4g}", flush=True)
         trainings.append({**point, "score": None if math.isnan(score) else score})
         if math.isnan(score) or (best and score <= best["score"]):
             tuner.forget_model(candidate)

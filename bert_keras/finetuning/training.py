@@ -153,7 +153,7 @@ def _train(
     phases = phases_of(config, SecondPhase(), [examples])
     loop = TrainingLoop(create_model, objective, config, phases, directory, devices)
     trained = loop.run()
-    loop.drop_optimizer()
+    loop.checkpoints.finish()
     return trained
 
 

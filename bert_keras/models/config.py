@@ -5,7 +5,7 @@ import json
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from bert_keras.errors import Count, Rate, Rule, Size, at_least, check_settings
+from bert_keras.errors import Count, Rate, Rule, Settings, Size, at_least
 
 # The parts of a pre-training model, as named in messages and `bert_config.json`.
 Part = Literal[
@@ -22,7 +22,7 @@ _ORIGINAL_ACTIVATIONS: dict[HiddenAct, str] = {"gelu_tanh": "gelu", "gelu_erf": 
 
 
 @dataclasses.dataclass(frozen=True)
-class BertConfig:
+class BertConfig(Settings, section="model"):
     """Configuration of a BERT encoder; field names are those of the original's `bert_config.json`.
 
     Attributes:
@@ -101,7 +101,7 @@ class BertConfig:
     shares_position_keys: bool = True
 
     def __post_init__(self) -> None:
-        check_settings("model", self)
+        super().__post_init__()
         if (self.encoder == "static") != (self.num_hidden_layers == 0):
             raise ValueError(
                 f"model.encoder is {self.encoder} and model.num_hidden_layers {self.num_hidden_layers}: a static one "

@@ -11,7 +11,7 @@ from typing import Literal
 import keras
 from keras import ops
 
-from bert_keras.errors import Count, PositiveShare, check_settings
+from bert_keras.errors import Count, PositiveShare, Settings
 from bert_keras.models.backbone import SEEDS_PER_LAYER, BertBackbone, ConfiguredModel
 from bert_keras.models.config import BertConfig
 from bert_keras.models.dropout import GlorotUniform, random_bits
@@ -20,7 +20,7 @@ from bert_keras.models.pretraining_heads import MaskedLanguageModel, MaskedLMHea
 
 
 @dataclasses.dataclass(frozen=True)
-class ElectraConfig:
+class ElectraConfig(Settings, section="pretraining"):
     """The configuration of both encoders; the published sizes use the exact gelu, as in the original's code.
 
     Attributes:
@@ -41,7 +41,7 @@ class ElectraConfig:
     embedding_sharing: Literal["shared", "gdes"] = "shared"
 
     def __post_init__(self) -> None:
-        check_settings("pretraining", self)
+        super().__post_init__()
         if round(self.discriminator.hidden_size * self.generator_size) < 1:
             raise ValueError(f"generator_size is {self.generator_size}; the generator would have no width")
 

@@ -125,7 +125,9 @@ def distilled(objective: Objective, settings: DistillationSettings) -> Objective
         if objective.name in ("classification", "multiple_choice"):
             return _divergence(outputs, teacher, temperature)
         if objective.name == "multi_label":
-            return ops.mean(_binary_divergence(outputs, teacher, temperature), axis=-1)
+            # Each label has two classes, whose logits are 0 and this one.
+            model, teacher = (ops.stack([ops.zeros_like(x), x], axis=-1) for x in (outputs, teacher))
+            return ops.mean(_divergence(model, teacher, temperature), axis=-1)
         squares = ops.square(ops.cast(outputs, "float32") - teacher)
         return squares if objective.name in ("regression", "ranking") else ops.mean(ops.sum(squares, axis=-1), axis=-1)
 
@@ -199,9 +201,3 @@ def _divergence(logits, teacher, temperature: float):
     """Logits of the model and of the teacher, [..., N] -> t^2 KL(teacher || model) [...], in nats."""
     model, teacher = (ops.log_softmax(ops.cast(x, "float32") / temperature, axis=-1) for x in (logits, teacher))
     return temperature**2 * ops.sum(ops.exp(teacher) * (teacher - model), axis=-1)
-
-
-def _binary_divergence(logits, teacher, temperature: float):
-    """`_divergence` of two classes whose logits are 0 and these, [...] -> [...]."""
-    model, teacher = (ops.stack([ops.zeros_like(x), x], axis=-1) for x in (logits, teacher))
-    return _divergence(model, teacher, temperature)

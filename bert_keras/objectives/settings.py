@@ -4,12 +4,12 @@ import dataclasses
 from typing import Annotated, Literal
 
 from bert_keras.data.example_format import LABELLED
-from bert_keras.errors import Count, InputError, Positive, PositiveShare, Rule, Size, at_least, check_settings
+from bert_keras.errors import Count, InputError, Positive, PositiveShare, Rule, Settings, Size, at_least
 from bert_keras.models.config import BertConfig
 
 
 @dataclasses.dataclass(frozen=True)
-class PretrainingSettings:
+class PretrainingSettings(Settings, section="pretraining"):
     """The model around the encoder in pre-training.
 
     Attributes:
@@ -36,9 +36,6 @@ class PretrainingSettings:
     head_start: bool = False
     generator_layers: int = 0
     embedding_sharing: Literal["shared", "gdes"] = "shared"
-
-    def __post_init__(self) -> None:
-        check_settings("pretraining", self)
 
     @property
     def rows_together(self) -> int:
@@ -82,7 +79,7 @@ class PretrainingSettings:
 
 
 @dataclasses.dataclass(frozen=True)
-class DistillationSettings:
+class DistillationSettings(Settings, section="distillation"):
     """Settings of learning from a teacher.
 
     Attributes:
@@ -98,9 +95,6 @@ class DistillationSettings:
     temperature: Positive = 2.0
     relations_weight: Annotated[float, at_least(0)] = 0.0
     relation_heads: Size = 0
-
-    def __post_init__(self) -> None:
-        check_settings("distillation", self)
 
     def heads(self, student: BertConfig, teacher: BertConfig) -> int:
         """The number of relation heads of two encoders; 0: no relations are learned.

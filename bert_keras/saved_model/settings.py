@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Annotated, Any, Literal
 
-from bert_keras.errors import Rule, check_settings
+from bert_keras.errors import Rule, Settings
 from bert_keras.models.config import BertConfig
 from bert_keras.tokenizers.protocol import BYTE_BPE
 
@@ -40,7 +40,7 @@ _TEXT_LENGTH = Rule(lambda length: length == 0 or length >= 3, "0, or 3 and more
 
 
 @dataclasses.dataclass(frozen=True)
-class EmbeddingSettings:
+class EmbeddingSettings(Settings, section="export.embedding"):
     """Settings of the vector of a text, made of its tokens' vectors, in the signature `embed`.
 
     Attributes:
@@ -60,7 +60,7 @@ class EmbeddingSettings:
     def __post_init__(self) -> None:
         # A list in JSON.
         object.__setattr__(self, "matryoshka_dimensions", tuple(self.matryoshka_dimensions))
-        check_settings("export.embedding", self)
+        super().__post_init__()
 
 
 NO_EMBEDDING = EmbeddingSettings()

@@ -10,7 +10,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_keras.saved_model.text_inputs import graph_tokenizer_of
+from bert_keras.saved_model.text_inputs import graph_tokenizer_of, text_specs
 from bert_keras.tasks.settings import TaskSettings
 from bert_keras.tasks.span.features import room_for_context, special_tokens
 from bert_keras.tasks.table import Task
@@ -68,10 +68,7 @@ class SpanAnswers(tf.Module):
         self._tokenizer, self._settings, self._task = tokenizer, settings, task
         self._tokenize = graph_tokenizer_of(tokenizer)
 
-    @tf.function(
-        input_signature=[tf.TensorSpec([None], tf.string, name=name) for name in ("question", "context")],
-        autograph=False,
-    )
+    @tf.function(input_signature=text_specs("question", "context"), autograph=False)
     def __call__(self, question: tf.Tensor, context: tf.Tensor) -> dict[str, tf.Tensor]:
         tf.debugging.assert_equal(tf.size(question), tf.size(context), "as many contexts are needed as questions")
         questions, contexts = self._tokenize(question), self._tokenize.with_offsets(context)

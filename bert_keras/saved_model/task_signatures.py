@@ -180,7 +180,9 @@ def export_task_model(
     signatures = module.signatures()
     save_servable(module, directory, signatures)
     _name_example_method(directory, task)
-    texts = {**_WARMUP_TEXTS, "inputs": _warmup_examples()}
+    pairs = zip(_WARMUP_TEXTS["text"], _WARMUP_TEXTS["text_pair"], strict=True)
+    examples = [bytes_example({"text": [text.encode()], "text_pair": [pair.encode()]}) for text, pair in pairs]
+    texts = {**_WARMUP_TEXTS, "inputs": examples}
     requests = [
         (name, {spec.name: texts[spec.name] for spec in function.structured_input_signature[0]})
         for name, function in signatures.items()
@@ -219,11 +221,6 @@ def _name_example_method(directory: str, task: Task) -> None:
         updater = tf.compat.v1.saved_model.signature_def_utils.MethodNameUpdater(directory)
         updater.replace_method_name(name, f"tensorflow/serving/{name}", tags="serve")
         updater.save()
-
-
-def _warmup_examples() -> list[bytes]:
-    columns = [[text.encode() for text in _WARMUP_TEXTS[name]] for name in ("text", "text_pair")]
-    return [bytes_example({"text": [text], "text_pair": [pair]}) for text, pair in zip(*columns, strict=True)]
 
 
 def _evaluate(answers: ServedAnswers, default: Signature, examples: tf.Tensor) -> dict[str, tf.Tensor]:

@@ -148,7 +148,7 @@ def _tag_features(rows: Sequence[TaskRow], task: Task, settings: TaskSettings, t
     """
     words = [str(row.inputs["text"]).split(" ") for row in rows]
     counts = np.fromiter(map(len, words), np.int64, len(rows))  # [N]
-    word_tokens = TokenRuns.of_words(tokenizer, [word for row_words in words for word in row_words])
+    word_tokens = TokenRuns.of_splits(*tokenizer.encode_words([word for row_words in words for word in row_words]))
     row_tokens, row, word, column = first_tokens(word_tokens, counts, settings)
     arrays = single_sequences(row_tokens, settings.max_seq_length, settings.truncation, tokenizer)
     begins = np.full(arrays["input_ids"].shape, -1, np.int32)

@@ -55,15 +55,11 @@ class TokenRuns:
     @classmethod
     def of(cls, tokenizer: Tokenizer, texts: Sequence[str]) -> "TokenRuns":
         """The tokens of texts."""
-        return cls._of(*tokenizer.encode(texts))
+        return cls.of_splits(*tokenizer.encode(texts))
 
     @classmethod
-    def of_words(cls, tokenizer: Tokenizer, words: Sequence[str]) -> "TokenRuns":
-        """The tokens of words in a text (`Tokenizer.encode_words`)."""
-        return cls._of(*tokenizer.encode_words(words))
-
-    @classmethod
-    def _of(cls, ids: np.ndarray, splits: np.ndarray) -> "TokenRuns":
+    def of_splits(cls, ids: np.ndarray, splits: np.ndarray) -> "TokenRuns":
+        """Run i is `ids[splits[i] : splits[i + 1]]`, as `Tokenizer.encode_words` returns them."""
         return cls(ids, splits[:-1], np.diff(splits))
 
     def first(self, counts: np.ndarray) -> "TokenRuns":

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from etils import epath
 
 from bert_keras import files
-from bert_keras.errors import Count, InputError, Positive, Rate, Rule, Share, at_least, check_settings
+from bert_keras.errors import Count, InputError, Positive, Rate, Rule, Settings, Share, at_least
 from bert_keras.tasks.table import Task, task_of
 from bert_keras.training.affects import export, weights
 from bert_keras.training.config import OptimizationConfig, TrainingConfig
@@ -22,7 +22,7 @@ Truncation = Literal["head", "tail", "head_tail"]
 
 
 @dataclasses.dataclass(frozen=True)
-class TaskSettings:
+class TaskSettings(Settings, section="task"):
     """Settings of features and answers; the defaults are google-research/bert's.
 
     Attributes:
@@ -89,7 +89,7 @@ class TaskSettings:
             raise InputError(f"{path}: {error}; write the model again") from error
 
     def __post_init__(self) -> None:
-        check_settings("task", self)
+        super().__post_init__()
         object.__setattr__(self, "matryoshka_dimensions", tuple(self.matryoshka_dimensions))  # a list in JSON
         if min(self.matryoshka_dimensions, default=1) < 1:
             raise ValueError(f"task.matryoshka_dimensions is {self.matryoshka_dimensions}; each must be at least 1")
@@ -156,7 +156,7 @@ class SearchSettings:
 
 
 @dataclasses.dataclass(frozen=True)
-class RestartSettings:
+class RestartSettings(Settings, section="restarts"):
     """Number of trainings with different seeds, and size of the ensemble of the best ones.
 
     Fine-tuning is unstable on small sets; the paper (section 4.1) trains several models and selects the best on the
@@ -171,7 +171,7 @@ class RestartSettings:
     ensemble: int = 1
 
     def __post_init__(self) -> None:
-        check_settings("restarts", self)
+        super().__post_init__()
         if not 1 <= self.ensemble <= self.count:
             raise ValueError(f"restarts.ensemble is {self.ensemble}; it must be from 1 to restarts.count, {self.count}")
 

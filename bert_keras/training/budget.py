@@ -17,7 +17,6 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from etils import epath
-from rich.console import Console
 
 from bert_keras.errors import InputError
 from bert_keras.files import atomic_write_anywhere
@@ -146,7 +145,6 @@ class Budget:
         if self._devices.worker == 0:
             if epath.Path(self._directory).exists():
                 epath.Path(self._directory).rmtree()
-            epath.Path(self._path).parent.mkdir(parents=True, exist_ok=True)
             atomic_write_anywhere(self._path, json.dumps(self._account, indent=2) + "\n")
             each = ", ".join(f"{c.step:.3g} of {c.batch_size} x {c.max_seq_length} tokens" for c in costs.phases)
             _tell(f"{steps:,} steps; {self._unit} a step: {each}")
@@ -177,4 +175,4 @@ class Budget:
 
 
 def _tell(text: str) -> None:
-    Console(highlight=False, soft_wrap=True).print(f"budget: {text}", markup=False)
+    print(f"budget: {text}", flush=True)

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from etils import epath
-from rich.console import Console
 
 from bert_keras.files import atomic_write_anywhere, files_below, files_in
 from bert_keras.training.config import BUDGET_FILE
@@ -61,9 +60,7 @@ def tell_what_changed(folder: str, settings: Mapping[str, Any]) -> None:
         changes = differences[nearest] or ["the input files"]
         more = [f"and {len(changes) - _MAX_CHANGES} more, in {SETTINGS_FILE}"] if len(changes) > _MAX_CHANGES else []
         changed = "; ".join(changes[:_MAX_CHANGES] + more)
-        Console(highlight=False, soft_wrap=True).print(
-            f"training starts at step 0, not from {nearest}; changed since: {changed}", markup=False
-        )
+        print(f"training starts at step 0, not from {nearest}; changed since: {changed}", flush=True)
     atomic_write_anywhere(path, json.dumps(settings, indent=2, sort_keys=True) + "\n")
 
 

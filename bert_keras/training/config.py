@@ -6,7 +6,7 @@ import re
 from typing import Annotated, Literal
 
 from bert_keras.data.mixture import parse_numbers
-from bert_keras.errors import Count, Positive, PositiveShare, ProperShare, Rule, Size, at_least, check_settings
+from bert_keras.errors import Count, Positive, PositiveShare, ProperShare, Rule, Settings, Size, at_least
 from bert_keras.training.affects import run, weights
 
 # In the folder of a run with a budget (`bert_keras.training.budget`).
@@ -20,7 +20,7 @@ _BUDGET_UNITS = {
 
 
 @dataclasses.dataclass(frozen=True)
-class OptimizationConfig:
+class OptimizationConfig(Settings, section="training"):
     """The settings that pre-training and fine-tuning share.
 
     Attributes:
@@ -76,9 +76,6 @@ class OptimizationConfig:
     jit_compile: bool = run(False)
     rematerialize: bool = run(False)
     seed: Size = weights(12345)
-
-    def __post_init__(self) -> None:
-        check_settings("training", self)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -182,7 +179,7 @@ class TrainingConfig(OptimizationConfig):
 
 
 @dataclasses.dataclass(frozen=True)
-class SecondPhase:
+class SecondPhase(Settings, section="second_phase"):
     """The last steps of pre-training, on longer sequences (paper, appendix A.2: 90 % of the steps at 128, then 512).
 
     Attributes:
@@ -196,9 +193,6 @@ class SecondPhase:
     train_batch_size: Count = 256
     max_seq_length: int = 512
     max_predictions_per_seq: int = 77
-
-    def __post_init__(self) -> None:
-        check_settings("second_phase", self)
 
 
 def with_steps(training: TrainingConfig, second: SecondPhase, steps: int) -> tuple[TrainingConfig, SecondPhase]:

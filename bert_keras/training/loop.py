@@ -4,7 +4,6 @@ Keras' `fit` is not used: on TensorFlow it fails under strategies with several s
 exactly, and normalises and clips per replica (docs/decisions/0002-own-training-loop.md).
 """
 
-import io
 import itertools
 import math
 import os
@@ -13,9 +12,9 @@ from collections.abc import Callable, Sequence
 
 import keras
 import numpy as np
-from etils import epath
 
 from bert_keras.errors import Diverged, Preempted
+from bert_keras.files import atomic_open
 from bert_keras.models.backbone import BertBackbone
 from bert_keras.objectives.objective import Objective
 from bert_keras.training.backends.devices import Devices
@@ -70,7 +69,7 @@ class TrainingLoop:
         finally:
             keras.mixed_precision.set_dtype_policy("float32")
         self.steps = self.devices.train_steps(model, optimizer, objective, config)
-        self._checkpoints = Checkpoints(self.steps, directory, config.keep_checkpoint_max, self.devices.worker)
+        self.checkpoints = Checkpoints(self.steps, directory, config.keep_checkpoint_max, self.devices.worker)
 
     @property
     def model(self) -> keras.Model:
@@ -86,7 +85,7 @@ class TrainingLoop:
             Preempted: SIGTERM or Ctrl-C was received; the checkpoint of this step is written.
         """
         config = self.config
-        self._checkpoints.restore_newest()
+        self.checkpoints.restore_newest()
         first = self.steps.step
         log = TrainingLog(self.directory, first) if self.devices.worker == 0 else None
         if first == config.num_train_steps:
@@ -137,12 +136,8 @@ class TrainingLoop:
                 )
             )
         started = clock()
-        self._checkpoints.save(0)
+        self.checkpoints.save(0)
         return costs, clock() - started
-
-    def drop_optimizer(self) -> None:
-        """Keep of a finished training only what loads its result again: a third of the space."""
-        self._checkpoints.finish()
 
     def _run_phase(self, phase, log, bar, termination, ceiling) -> None:
         step = self.steps.step
@@ -151,9 +146,11 @@ class TrainingLoop:
         config, examples = self.config, phase.examples
         flops = known_training_flops(self.model, examples.max_seq_length, examples.max_predictions_per_seq)
         batches = self.steps.feed(phase, step)
+        every = (config.eval_every_steps, config.save_checkpoints_steps, config.steps_per_execution)
         while step < phase.end_step:
             started = time.monotonic()
-            count = self._next_stop(step, phase) - step
+            # To the next evaluation, checkpoint or log record, or the end of the phase.
+            count = min(phase.end_step, *((step // n + 1) * n for n in every)) - step
             sums, stop = self.steps(batches, count)
             seconds = time.monotonic() - started
             reached, asked = self.steps.step, count
@@ -178,7 +175,7 @@ class TrainingLoop:
             # Several workers stop at the same step, agreed on before it; a single worker need not wait.
             stop = stop or (bool(termination) and self.devices.workers == 1)
             if step % config.save_checkpoints_steps == 0 or step == config.num_train_steps or stop:
-                self._checkpoints.save(step)
+                self.checkpoints.save(step)
                 self._on_checkpoint(step)
             if stop and step < config.num_train_steps:
                 raise Preempted(f"stopped by {termination.cause} at step {step}; run the same command to resume")
@@ -187,9 +184,8 @@ class TrainingLoop:
         """Save the batch of a step whose loss or gradient is not finite; return the error message."""
         path = os.path.join(self.directory, f"not_finite_at_step_{step}.npz")
         if self.devices.worker == 0:
-            archive = io.BytesIO()
-            np.savez(archive, **next(phase.train_batches(step, self.config.seed)))  # type: ignore[arg-type]
-            epath.Path(path).write_bytes(archive.getvalue())
+            with atomic_open(path) as file:
+                np.savez(file, **next(phase.train_batches(step, self.config.seed)))  # type: ignore[arg-type]
         loss = self.objective.metrics(sums)["loss"]
         problem = "the gradient is not finite" if math.isfinite(loss) else f"the loss is {loss}"
         return (
@@ -201,9 +197,3 @@ class TrainingLoop:
         """Metrics of the first `eval_batches` held-out batches of a phase's examples."""
         batches = phase.examples.eval_batches(self.config.eval_batch_size)
         return self.objective.metrics(self.steps.evaluate(itertools.islice(batches, self.config.eval_batches)))
-
-    def _next_stop(self, step: int, phase: Phase) -> int:
-        """The next step with an evaluation, a checkpoint or a log record, or the end of the phase."""
-        config = self.config
-        every = (config.eval_every_steps, config.save_checkpoints_steps, config.steps_per_execution)
-        return min(phase.end_step, *((step // n + 1) * n for n in every))

@@ -57,9 +57,12 @@ class InputList:
 
     @classmethod
     def write(cls, files: Sequence[InputFile], directory: str) -> "InputList":
-        """Write the list to `directory`, which the stages must be able to read."""
+        """Write paths, sizes and sources to a file of `directory`, which the stages must be able to read."""
         identity = fingerprint(files)
-        return cls(write_input_list(files, directory, identity), identity)
+        path = f"{directory}/{identity}.json"
+        if not FileSystems.exists(path):
+            write_json(path, {f.path: [f.size, f.source_name] if f.source_name else f.size for f in files})
+        return cls(path, identity)
 
 
 NO_FILES = InputList()
@@ -139,16 +142,8 @@ def fingerprint(files: Sequence[InputFile]) -> str:
     return digest.hexdigest()
 
 
-def write_input_list(files: Sequence[InputFile], directory: str, identity: str) -> str:
-    """Write paths, sizes and sources to a file named by their fingerprint, unless it exists; returns its path."""
-    path = f"{directory}/{identity}.json"
-    if not FileSystems.exists(path):
-        write_json(path, {f.path: [f.size, f.source_name] if f.source_name else f.size for f in files})
-    return path
-
-
 def read_input_list(path: str) -> list[InputFile]:
-    """Read a list written by `write_input_list`: the files, sorted by path."""
+    """Read the list of an `InputList`: the files, sorted by path."""
     listed = {path: entry if isinstance(entry, list) else [entry, ""] for path, entry in read_json(path).items()}
     return [InputFile(path, size, source_name=name) for path, (size, name) in sorted(listed.items())]
 

@@ -112,7 +112,8 @@ def signature(segments: list[str], settings: CleaningSettings) -> bytes:
     return minima.astype(_SIGNATURE).tobytes()
 
 
-class FindNearDuplicates(beam.PTransform):
+@beam.ptransform_fn
+def FindNearDuplicates(runs, settings: CorpusSettings, folder: str):
     """(run's path, rows) of `write_bands` -> paths of the tables, in `folder`, with the ids to drop (`read_dropped`).
 
     Of a group of similar documents the smallest id is kept, ordered by its last 8 bytes: the first decide what is held
@@ -123,19 +124,13 @@ class FindNearDuplicates(beam.PTransform):
 
     The runs take `bands` rows of 88 bytes per document: 1.4 kB at a similarity of 0.8.
     """
-
-    def __init__(self, settings: CorpusSettings, folder: str):
-        super().__init__()
-        self._settings, self._folder = settings, folder
-
-    def expand(self, runs):
-        runs = runs | "AllRuns" >> beam.combiners.ToList()
-        return (
-            runs
-            | "Partitions" >> beam.FlatMap(_partitions)
-            | "Spread" >> beam.Reshuffle()
-            | "WriteDropped" >> beam.Map(_write_dropped, beam.pvalue.AsSingleton(runs), self._settings, self._folder)
-        )
+    runs = runs | "AllRuns" >> beam.combiners.ToList()
+    return (
+        runs
+        | "Partitions" >> beam.FlatMap(_partitions)
+        | "Spread" >> beam.Reshuffle()
+        | "WriteDropped" >> beam.Map(_write_dropped, beam.pvalue.AsSingleton(runs), settings, folder)
+    )
 
 
 def run_documents(settings: CleaningSettings) -> int:

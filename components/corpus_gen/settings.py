@@ -4,7 +4,7 @@ import dataclasses
 import re
 from typing import Annotated, ClassVar, Literal
 
-from bert_keras.errors import Count, ProperShare, Rule, Size, at_least, check_settings
+from bert_keras.errors import Count, ProperShare, Rule, Settings, Size, at_least
 from components.corpus_gen.languages import parse_languages, parse_regions
 
 # An `eval_fraction` that holds out every document: ids are compared with it as 32-bit numbers.
@@ -12,7 +12,7 @@ ALL_HELD_OUT = 1.0 - 2.0**-40
 
 
 @dataclasses.dataclass(frozen=True)
-class CleaningSettings:
+class CleaningSettings(Settings, section="corpus.cleaning"):
     """Settings for cleaning and filtering documents; `corpus.json` has the counts.
 
     Attributes:
@@ -37,7 +37,7 @@ class CleaningSettings:
     near_duplicate_similarity: ProperShare = 0.8
 
     def __post_init__(self) -> None:
-        check_settings("corpus.cleaning", self)
+        super().__post_init__()
         try:
             parse_languages(self.languages)
         except ValueError as error:
@@ -53,7 +53,7 @@ UNSPACED_LANGUAGES = frozenset({"zh", "ja", "th", "lo", "km", "my", "bo", "dz"})
 
 
 @dataclasses.dataclass(frozen=True)
-class QualitySettings:
+class QualitySettings(Settings, section="corpus.quality"):
     """Settings for the quality rules of published corpora, off by default; thresholds are the published ones.
 
     Attributes:
@@ -110,7 +110,7 @@ class QualitySettings:
         return self.gopher_repetition or self.gopher or self.c4 or self.fineweb
 
     def __post_init__(self) -> None:
-        check_settings("corpus.quality", self)
+        super().__post_init__()
         for name, expected, sizes in (
             ("repetition_max_top_ngrams", 3, "2, 3, 4"),
             ("repetition_max_repeated_ngrams", 6, "5 to 10"),
@@ -125,7 +125,7 @@ class QualitySettings:
 
 
 @dataclasses.dataclass(frozen=True)
-class PassageSettings:
+class PassageSettings(Settings, section="corpus.passages"):
     """Settings for dropping passages that many documents have.
 
     Attributes:
@@ -142,12 +142,9 @@ class PassageSettings:
     keep: Size = 1
     min_characters: Count = 100
 
-    def __post_init__(self) -> None:
-        check_settings("corpus.passages", self)
-
 
 @dataclasses.dataclass(frozen=True)
-class LeakSettings:
+class LeakSettings(Settings, section="corpus.leaks"):
     """Settings for finding texts of evaluation sets in the corpus (`corpus.decontaminate`).
 
     Attributes:
@@ -162,7 +159,7 @@ class LeakSettings:
     min_words: Annotated[int, at_least(3)] = 8
 
     def __post_init__(self) -> None:
-        check_settings("corpus.leaks", self)
+        super().__post_init__()
         # So that each text has, beside its changed words, a run of three words that finds it.
         if self.changed_words > (most := self.ngram_words // 3 - 1):
             raise ValueError(
@@ -195,7 +192,7 @@ class PersonalDataSettings:
 
 
 @dataclasses.dataclass(frozen=True)
-class CorpusSettings:
+class CorpusSettings(Settings, section="corpus"):
     """Settings for making documents from text files.
 
     Attributes:
@@ -248,7 +245,7 @@ class CorpusSettings:
     personal_data: PersonalDataSettings = dataclasses.field(default_factory=PersonalDataSettings)
 
     def __post_init__(self) -> None:
-        check_settings("corpus", self)
+        super().__post_init__()
         if self.quality.on and self.language in UNSPACED_LANGUAGES:
             raise ValueError(
                 f"corpus.quality counts words between blanks, and corpus.language is {self.language}: "

@@ -42,9 +42,9 @@ from components.corpus_gen.record.tally import (
     KEPT,
     NEAR_DUPLICATE,
     READ_BEFORE,
+    DroppedFile,
     SourceNames,
     Tally,
-    dropped_file,
 )
 from components.corpus_gen.settings import CorpusSettings
 from components.corpus_gen.sorted_runs import SPLITS, bucket_counts, hash_range, hash_slot, read_run, write_run
@@ -233,7 +233,7 @@ def serialize(identity: bytes, source: str, segments: list[str], source_name: st
 
 
 def _tally(settings: CorpusSettings, names: SourceNames, output_dir: str, name: str) -> Tally:
-    return Tally(names, settings.count_languages, dropped_file(settings, output_dir, name, _runs_dir(output_dir)))
+    return Tally(names, settings.count_languages, DroppedFile(settings, output_dir, name, _runs_dir(output_dir)))
 
 
 def _add_up(numbers: Iterable[dict[Any, int]]) -> dict[Any, int]:
@@ -261,7 +261,9 @@ def generate_documents(
     spread = numbered | "SpreadUnits" >> beam.Reshuffle()
     side_inputs, counts = {}, []
     if settings.passages.unit != "none":
-        tables, repeated = spread | FindRepeatedPassages(settings, f"{_runs_dir(output_dir)}/passages")
+        tables, repeated = spread | "FindRepeatedPassages" >> FindRepeatedPassages(
+            settings, f"{_runs_dir(output_dir)}/passages"
+        )
         side_inputs["repeated"] = beam.pvalue.AsSingleton(tables)
         counts.append(repeated | "Repeated" >> beam.Map(lambda count: (FOUND, {PASSAGES: count})))
     writer = beam.ParDo(WriteRuns(settings, names, output_dir, earlier), **side_inputs)

@@ -59,13 +59,10 @@ def mean_loss(model_dir: str, examples_dir: str, part: str, max_examples: int | 
     return loss / weight if weight else None
 
 
-def of_reference(reference: dict[str, Any]) -> float | None:
-    """The relative rise of the perplexity per word on the reference corpus, from its figures; None: not measured."""
-    before, after = reference["initial_model"], reference["model"]
-    return None if before is None or after is None else round(after / before - 1.0, 9)
-
-
 def forgot(reference: dict[str, Any]) -> bool:
-    """Return whether the rise is above `gate.max_forgetting`; a figure that is not finite is."""
-    rise, allowed = of_reference(reference), reference["max_forgetting"]
-    return allowed is not None and rise is not None and not rise <= allowed
+    """Return whether the perplexity per word rose by more than `gate.max_forgetting`; a figure that is not finite did.
+
+    It did not, if a figure was not measured.
+    """
+    before, after, allowed = (reference[name] for name in ("initial_model", "model", "max_forgetting"))
+    return None not in (before, after, allowed) and not round(after / before - 1.0, 9) <= allowed

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bert_keras.data.example_format import LABELLED
-from bert_keras.errors import Count, Share, check_settings
+from bert_keras.errors import Count, Settings, Share
 from components.pretrain_example_gen.settings import EVAL, TRAIN
 
 CORPUS, EXAMPLES = "corpus", "examples"
@@ -13,7 +13,7 @@ DOCUMENTS = "documents"
 
 
 @dataclasses.dataclass(frozen=True)
-class DataLimits:
+class DataLimits(Settings, section="data"):
     """A run outside of these limits stops before training; fractions are in [0, 1], of both splits together.
 
     Figures that an objective does not have (next sentences, masks) are not checked.
@@ -42,7 +42,7 @@ class DataLimits:
     max_duplicate_example_fraction: Share = 0.1
 
     def __post_init__(self) -> None:
-        check_settings("data", self)
+        super().__post_init__()
         for name in ("random_next_fraction", "masked_fraction"):
             minimum, maximum = getattr(self, f"min_{name}"), getattr(self, f"max_{name}")
             if minimum > maximum:

@@ -4,7 +4,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 from tfx.dsl.components.base import base_beam_executor
-from tfx.types import artifact_utils, channel, standard_artifacts
+from tfx.types import artifact_utils, standard_artifacts
 
 from components.artifacts import Vocabulary
 from components.io.shards import remove_temporary
@@ -36,12 +36,3 @@ class PretrainExampleGen(
     outputs={"examples": standard_artifacts.Examples},
 ):
     """Makes `examples` (the splits of `documents`); with `replay`, those that training mixes into the others."""
-
-    def __init__(
-        self,
-        documents: channel.BaseChannel,
-        vocabulary: channel.BaseChannel,
-        settings: ExampleSettings,
-        replay: bool = False,
-    ):
-        super().__init__(documents, vocabulary, settings, int(replay))

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from bert_keras.data.example_format import LABELLED, ExampleLayout
 from bert_keras.data.masking import MaskingSettings, row_predictions
-from bert_keras.errors import Rule, Share, check_settings
+from bert_keras.errors import Rule, Settings, Share
 
 TRAIN, EVAL = "train", "eval"
 
@@ -20,7 +20,7 @@ _PACKS = Rule(lambda size: 2 <= size <= 255, "from 2 to 255: for one sequence a 
 
 
 @dataclasses.dataclass(frozen=True)
-class ExampleSettings:
+class ExampleSettings(Settings, section="examples"):
     """Settings for making pre-training examples; the names are the flags of create_pretraining_data.py.
 
     Attributes:
@@ -68,7 +68,7 @@ class ExampleSettings:
     masking: MaskingSettings = dataclasses.field(default_factory=MaskingSettings)
 
     def __post_init__(self) -> None:
-        check_settings("examples", self)
+        super().__post_init__()
         if self.masking.max_predictions_per_seq > self.max_seq_length:
             raise ValueError(
                 f"examples.masking.max_predictions_per_seq is {self.masking.max_predictions_per_seq}; it must be at "

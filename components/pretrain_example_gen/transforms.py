@@ -13,6 +13,7 @@ import importlib.metadata
 import pickle
 import posixpath
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
 import apache_beam as beam
@@ -126,11 +127,8 @@ def _count_examples(examples: Mapping[str, np.ndarray], sequences: int, mask_id:
 
 def sum_counts(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
     """Sum COUNTS by name; missing names count 0."""
-    total = dict.fromkeys(COUNTS, 0)
-    for by_name in counts:
-        for name, count in by_name.items():
-            total[name] += count
-    return total
+    total = sum(map(Counter, counts), Counter())
+    return {name: total[name] for name in COUNTS}
 
 
 def make_examples_shards(

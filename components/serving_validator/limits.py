@@ -3,13 +3,13 @@
 import dataclasses
 from typing import Annotated
 
-from bert_keras.errors import POSITIVE, Positive, check_settings
+from bert_keras.errors import POSITIVE, Positive, Settings
 
 _PositiveInt = Annotated[int, POSITIVE]
 
 
 @dataclasses.dataclass(frozen=True)
-class ServingLimits:
+class ServingLimits(Settings, section="serving"):
     """Limits for a pushed model, when loaded by a server on this machine's CPU and called by one client.
 
     The requests are those recorded with the model, two short texts for each signature.
@@ -27,6 +27,3 @@ class ServingLimits:
     max_load_seconds: Positive = 300.0
     max_difference: Positive = 1e-5
     repetitions: _PositiveInt = 20
-
-    def __post_init__(self) -> None:
-        check_settings("serving", self)

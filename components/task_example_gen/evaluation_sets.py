@@ -9,7 +9,7 @@ import dataclasses
 import hashlib
 import itertools
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from bert_keras.errors import InputError
@@ -136,14 +136,11 @@ def _paths(patterns: Sequence[str]) -> list[str]:
     paths: dict[str, None] = {}
     for pattern in patterns:
         of_pattern = [pattern] if _has_reviews(pattern) else [file.path for file in list_files([pattern], _OPTION)]
-        paths |= dict.fromkeys(of_pattern)
+        paths |= dict.fromkeys(path.rstrip("/") for path in of_pattern)
     return list(paths)
 
 
-def _short_names(paths: Sequence[str]) -> Iterator[str]:
+def _short_names(paths: Sequence[str]) -> list[str]:
     """The last parts of the paths, as many as tell them apart: SST-2/dev.tsv, CoLA/dev.tsv."""
-    for parts in itertools.count(1):
-        names = ["/".join(path.rstrip("/").split("/")[-parts:]) for path in paths]
-        if len(set(names)) == len(paths):
-            return iter(names)
-    raise AssertionError
+    names = (["/".join(path.split("/")[-parts:]) for path in paths] for parts in itertools.count(1))
+    return next(short for short in names if len(set(short)) == len(paths))

@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Annotated, Literal
 
-from bert_keras.errors import ProperShare, Rule, Share, check_settings
+from bert_keras.errors import ProperShare, Rule, Settings, Share
 
 OnBadRow = Literal["fail", "skip"]
 _Name = Annotated[str, Rule(bool, "a column's name")]
@@ -11,7 +11,7 @@ _Limit = Annotated[int, Rule(lambda rows: rows >= 0, "at least 0 (0: all)")]
 
 
 @dataclasses.dataclass(frozen=True)
-class Columns:
+class Columns(Settings, section="data.columns"):
     """Names of columns (or JSON keys) in the user's own tables.
 
     Attributes:
@@ -28,12 +28,9 @@ class Columns:
     source: str = ""
     negative: _Name = "negative"
 
-    def __post_init__(self) -> None:
-        check_settings("data.columns", self)
-
 
 @dataclasses.dataclass(frozen=True)
-class TaskDataSettings:
+class TaskDataSettings(Settings, section="data"):
     """Settings for making a task's rows from its official files.
 
     Attributes:
@@ -55,6 +52,3 @@ class TaskDataSettings:
     seed: int = 0
     columns: Columns = dataclasses.field(default_factory=Columns)
     max_unknown_fraction: Share = 0.02
-
-    def __post_init__(self) -> None:
-        check_settings("data", self)

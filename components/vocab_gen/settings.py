@@ -3,12 +3,12 @@
 import dataclasses
 from typing import Literal
 
-from bert_keras.errors import Count, PositiveShare, Size, check_settings
+from bert_keras.errors import Count, PositiveShare, Settings, Size
 from bert_keras.tokenizers.unicode_tables import Normalization
 
 
 @dataclasses.dataclass(frozen=True)
-class VocabularySettings:
+class VocabularySettings(Settings, section="vocabulary"):
     """Settings for learning a vocabulary and tokenizing with it.
 
     Attributes:
@@ -41,7 +41,7 @@ class VocabularySettings:
     extend: Size = 0
 
     def __post_init__(self) -> None:
-        check_settings("vocabulary", self)
+        super().__post_init__()
         if self.extend and self.algorithm != "wordpiece":
             raise ValueError(
                 f"vocabulary.extend adds words to a vocabulary of word pieces only; {self.algorithm} cannot take them"

@@ -111,7 +111,17 @@ def _size(path: str, rates: Mapping[str, float]) -> int:
     return round(matching(glob.escape(path))[0].size_in_bytes * _rate(rates, path))
 
 
-class MakeVocabulary(beam.PTransform):
+@beam.ptransform_fn
+def MakeVocabulary(
+    paths,
+    output_dir: str,
+    vocab_size: int,
+    settings: VocabularySettings,
+    *,
+    exact: bool,
+    initial: BertTokenizer | None = None,
+    rates: Mapping[str, float] | None = None,
+):
     """Paths of document shards -> files of the vocabulary in `output_dir`, and its size.
 
     Memory: the distinct words of a worker's shards, and in one place all words with the `least_count`: as many for 3e9
@@ -120,40 +130,25 @@ class MakeVocabulary(beam.PTransform):
     `exact`: fewer tokens than `vocab_size`, which includes special ones, are an `InputError`. An `initial` tokenizer
     gets `settings.extend` words; None: learn a vocabulary. With `rates` the words of a source count so many times.
     """
-
-    def __init__(
-        self,
-        output_dir: str,
-        vocab_size: int,
-        settings: VocabularySettings,
-        *,
-        exact: bool,
-        initial: BertTokenizer | None = None,
-        rates: Mapping[str, float] | None = None,
-    ):
-        super().__init__()
-        self.settings, self.rates = settings, rates or {}
-        self.learn = output_dir, vocab_size, settings, exact, initial
-
-    def expand(self, paths):
-        nothing = paths.pipeline | "AtLeastNone" >> beam.Create([("", 0)])
-        size = paths | "Sizes" >> beam.Map(_size, self.rates) | "Size" >> beam.CombineGlobally(sum)
-        threshold = beam.pvalue.AsSingleton(size | "Threshold" >> beam.Map(lambda size: -(-size // MAX_BYTES_EMITTED)))
-        spread = paths | "SpreadShards" >> beam.Reshuffle()
-        counts = spread | "CountWords" >> beam.ParDo(CountWords(self.settings, self.rates), threshold)
-        # The total needs no shuffle, so rare words can be dropped before the counts are summed.
-        settings, parts = self.settings, _PARTS_OF_A_COUNT if self.rates else 1
-        total = counts | "Counts" >> beam.Values() | "Total" >> beam.CombineGlobally(sum)
-        least = beam.pvalue.AsSingleton(total | "LeastCount" >> beam.Map(lambda n: least_count(n, settings, parts)))
-        words = (
-            counts
-            | "SumCounts" >> beam.CombinePerKey(sum)
-            | "WholeCounts" >> beam.MapTuple(lambda word, count: (word, count // parts))
-            | "Floor" >> beam.Filter(lambda pair, least: pair[1] >= least, least)
-        )
-        return (
-            (words, nothing)
-            | "WithNone" >> beam.Flatten()
-            | "Together" >> beam.GroupBy(lambda pair: None)
-            | "Learn" >> beam.Map(_learned, least, *self.learn)
-        )
+    rates = rates or {}
+    nothing = paths.pipeline | "AtLeastNone" >> beam.Create([("", 0)])
+    size = paths | "Sizes" >> beam.Map(_size, rates) | "Size" >> beam.CombineGlobally(sum)
+    threshold = beam.pvalue.AsSingleton(size | "Threshold" >> beam.Map(lambda size: -(-size // MAX_BYTES_EMITTED)))
+    spread = paths | "SpreadShards" >> beam.Reshuffle()
+    counts = spread | "CountWords" >> beam.ParDo(CountWords(settings, rates), threshold)
+    # The total needs no shuffle, so rare words can be dropped before the counts are summed.
+    parts = _PARTS_OF_A_COUNT if rates else 1
+    total = counts | "Counts" >> beam.Values() | "Total" >> beam.CombineGlobally(sum)
+    least = beam.pvalue.AsSingleton(total | "LeastCount" >> beam.Map(lambda n: least_count(n, settings, parts)))
+    words = (
+        counts
+        | "SumCounts" >> beam.CombinePerKey(sum)
+        | "WholeCounts" >> beam.MapTuple(lambda word, count: (word, count // parts))
+        | "Floor" >> beam.Filter(lambda pair, least: pair[1] >= least, least)
+    )
+    return (
+        (words, nothing)
+        | "WithNone" >> beam.Flatten()
+        | "Together" >> beam.GroupBy(lambda pair: None)
+        | "Learn" >> beam.Map(_learned, least, output_dir, vocab_size, settings, exact, initial)
+    )

@@ -20,6 +20,7 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.ml.inference.base import RunInference
 
 from bert_keras.errors import InputError
+from bert_keras.files import locked
 from bert_keras.notices import tell
 from components.code_version import code_fingerprint
 from components.corpus_gen.inputs import fingerprint, list_files
@@ -29,7 +30,7 @@ from components.task_example_gen.task_files import files_below
 from pipeline.apply.handler import ApplyJob, ShardHandler
 from pipeline.apply.row_model import find_model, read_signature
 from pipeline.apply.rows import plan, read_rows
-from pipeline.examples.beam_jobs import beam_options, beam_pipeline, locked_work_dir, peak_memory_bytes, progress
+from pipeline.examples.beam_jobs import beam_options, beam_pipeline, peak_memory_bytes, progress
 
 BAD_ROWS_FILE, SPEC_FILE = "bad_rows.jsonl", "apply.json"
 
@@ -72,7 +73,7 @@ def apply(
         return _figures(output_dir, done["counts"], 0, 0.0)
     _check_first_row(ranges, job)
     started = time.monotonic()
-    with locked_work_dir(job.work_dir):
+    with locked(job.work_dir, "--output"):
         if _same_job(f"{job.work_dir}/job.json", identity, output_dir) is None:
             write_json(f"{job.work_dir}/job.json", {"job": identity})
         finished = {file.path for file in matching(f"{glob.escape(job.work_dir)}/*.json")}

@@ -28,7 +28,7 @@ def hard_negatives(
     """Write rows with hard negatives: passages that are near to their query, and that PAIRS does not label for it."""
     import numpy as np
 
-    from bert_keras.files import atomic_write, json_text
+    from bert_keras.files import atomic_write_anywhere, json_text
     from bert_keras.tasks.table import task_of
     from components.task_example_gen.readers import read_rows
 
@@ -60,8 +60,7 @@ def hard_negatives(
             else:
                 judged = {**known, **dict.fromkeys(negatives, 0)}
                 rows += [{"query": query, "passage": passage, "label": label} for passage, label in judged.items()]
-    with atomic_write(output) as file:
-        file.writelines(json_text(row, ensure_ascii=False) + "\n" for row in rows)
+    atomic_write_anywhere(output, "".join(json_text(row, ensure_ascii=False) + "\n" for row in rows))
     typer.echo(f"{output}: {len(rows):,} rows of {len(names):,} queries")
 
 

@@ -9,9 +9,9 @@ import typer
 from etils import epath
 
 from bert_keras.errors import InputError
-from bert_keras.files import check_no_pattern
+from bert_keras.files import check_no_pattern, locked
 from pipeline.commands.options import Cased, Init, Settings, Teacher
-from pipeline.runs.run_dir import locked_run_dir, temporary_run_dir
+from pipeline.runs.run_dir import temporary_run_dir
 
 if TYPE_CHECKING:
     from bert_keras.jobs import PretrainJob
@@ -81,7 +81,7 @@ def train(
             check_no_pattern(output, "give another --output")
         else:
             training.enter_context(temporary_run_dir(output, "--output"))
-            training.enter_context(locked_run_dir(output, "--output"))
+            training.enter_context(locked(output, "--output"))
         if init:
             job = dataclasses.replace(job, init=_initial_model(job, init, cased, os.path.join(output, "initial_model")))
         if teacher:

@@ -167,7 +167,7 @@ def _examples_of_phase(
     run_dir: str,
 ) -> list[BaseComponent]:
     """The stages from documents to validated examples of a phase; the first makes them, the last is the data gate."""
-    example_gen = PretrainExampleGen(documents, vocabulary, settings)
+    example_gen = PretrainExampleGen(documents, vocabulary, settings, replay=0)
     statistics_gen = StatisticsGen(examples=example_gen.outputs[stages.EXAMPLES])
     schema = text_format.MessageToString(example_schema(settings.layout, recipe.model.vocab_size)).encode()
     # Named by its content, so that a changed schema misses the cache.
@@ -188,7 +188,7 @@ def _other_examples(
     corpus_gen = CorpusGen(None, files.path, files.fingerprint, corpus).with_id(stages.CORPUS_GEN + kind)
     sets = dict(zip(stages.PHASES, recipe.example_sets, strict=False)) if replay else {"": recipe.example_sets[-1]}
     examples = [
-        PretrainExampleGen(corpus_gen.outputs[stages.DOCUMENTS], vocabulary, settings, replay=replay).with_id(
+        PretrainExampleGen(corpus_gen.outputs[stages.DOCUMENTS], vocabulary, settings, int(replay)).with_id(
             stages.PRETRAIN_EXAMPLE_GEN + kind + phase
         )
         for phase, settings in sets.items()

@@ -1,4 +1,4 @@
-"""Running Beam pipelines for a command: options, lock, progress, jobs of remote runners, workers that fail or die."""
+"""Running Beam pipelines for a command: options, progress, jobs of remote runners, workers that fail or die."""
 
 import contextlib
 import importlib.util
@@ -14,7 +14,6 @@ import apache_beam as beam
 import psutil
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.runner import PipelineResult
-from filelock import FileLock, Timeout
 
 from bert_keras.errors import InputError
 from bert_keras.notices import tell
@@ -59,22 +58,6 @@ def beam_options(beam_args: Sequence[str]) -> PipelineOptions:
     # For a cluster Beam runs `pip freeze`; without pip, as uv makes environments, that prints an error of pip's.
     quiet = [] if importlib.util.find_spec("pip") else ["--experiments=disable_logging_submission_environment"]
     return PipelineOptions([*BEAM_PIPELINE_ARGS, *quiet, *beam_args])
-
-
-@contextlib.contextmanager
-def locked_work_dir(work_dir: str) -> Iterator[None]:
-    """Make and lock a folder in a local --output; object stores have no locks. InputError: in use, or not writable."""
-    if "://" in work_dir:
-        yield
-        return
-    try:
-        held = FileLock(f"{work_dir}/lock", timeout=0).acquire()  # makes the folder
-    except Timeout as error:
-        raise InputError(f"{work_dir}: another bert-tfx runs in it; wait for it, or give another --output") from error
-    except OSError as error:
-        raise InputError(f"{work_dir}: not writable ({error.strerror}); give another --output") from error
-    with held:
-        yield
 
 
 def peak_memory_bytes() -> int:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
-from bert_keras.files import atomic_write
+from bert_keras.files import atomic_write_anywhere
 
 # Locked libraries with much written documentation (without generated clients, which are repetitive).
 LIBRARIES = (
@@ -48,9 +48,7 @@ def write_docstring_corpus(path: str, size: int) -> None:
                 missing -= sum(map(len, new.values()))
             if missing <= 0:
                 break
-    with atomic_write(path) as file:
-        for digest in sorted(documents):
-            file.write(documents[digest] + "\n\n")
+    atomic_write_anywhere(path, "".join(documents[digest] + "\n\n" for digest in sorted(documents)))
 
 
 def docstrings(path: Path) -> dict[bytes, str]:

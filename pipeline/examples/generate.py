@@ -26,6 +26,7 @@ from apache_beam.io.filesystems import FileSystems
 
 from bert_keras.data.example_format import EXAMPLE_SPEC_FILE, SOURCE_RATES
 from bert_keras.errors import InputError
+from bert_keras.files import locked
 from bert_keras.notices import tell
 from components.code_version import code_fingerprint
 from components.corpus_gen.inputs import check_sources, find_inputs, fingerprint
@@ -51,7 +52,7 @@ from components.task_example_gen.evaluation_sets import with_leak_table
 from components.vocab_gen.files import MERGES_FILE, VOCABULARY_SPEC_FILE, given_tokenizer, import_vocabulary, read_given
 from components.vocab_gen.settings import VocabularySettings
 from components.vocab_gen.transforms import MakeVocabulary
-from pipeline.examples.beam_jobs import beam_options, beam_pipeline, locked_work_dir, peak_memory_bytes, progress
+from pipeline.examples.beam_jobs import beam_options, beam_pipeline, peak_memory_bytes, progress
 
 _MOVED_AT_A_TIME = 100
 
@@ -93,7 +94,7 @@ def generate(
         read_given(vocab_file, job.vocabulary)  # before hours of reading text
     inputs = find_inputs(patterns, job.corpus)
     check_sources(inputs, "corpus.source_power", job.corpus.source_power < 1.0)
-    with locked_work_dir(work_dir):
+    with locked(work_dir, "--output"):
         _refuse_examples(output_dir)
         seconds: dict[str, float] = {}
 

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable
 from typing import Annotated, Any, ClassVar
 
-from bert_keras.errors import POSITIVE, check_settings
+from bert_keras.errors import POSITIVE, Settings
 from bert_keras.objectives.settings import DistillationSettings
 from bert_keras.saved_model.settings import ExportSettings
 from bert_keras.tasks.settings import FineTuningConfig, RestartSettings, SearchSettings, TaskSettings
@@ -20,7 +20,7 @@ from pipeline.recipes.settings import check_precision
 
 
 @dataclasses.dataclass(frozen=True)
-class TaskGate:
+class TaskGate(Settings, section="gate"):
     """Thresholds on the held-out split for a fine-tuned model to be blessed and pushed.
 
     Attributes:
@@ -42,7 +42,7 @@ class TaskGate:
     allow_chance: bool = False
 
     def __post_init__(self) -> None:
-        check_settings("gate", self)
+        super().__post_init__()
         for text in self.min_slice_scores:
             _slice_bound(text)
 

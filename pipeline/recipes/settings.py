@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from bert_keras.errors import POSITIVE, SHARE, InputError, Rule, Share, at_least, check_settings
+from bert_keras.errors import POSITIVE, SHARE, InputError, Rule, Settings, Share, at_least
 from bert_keras.models.config import BertConfig
 from bert_keras.objectives.settings import DistillationSettings, PretrainingSettings
 from bert_keras.saved_model.settings import ExportSettings
@@ -29,7 +29,7 @@ _INCREASE = Rule(lambda increase: increase > -1, "above -1")
 
 
 @dataclasses.dataclass(frozen=True)
-class GateSettings:
+class GateSettings(Settings, section="gate"):
     """Thresholds on the held-out split for a model to be blessed and pushed.
 
     Perplexity and accuracy are those of the masked tokens; for `left_to_right`, which masks nothing, of every next
@@ -67,7 +67,7 @@ class GateSettings:
     allow_chance: bool = False
 
     def __post_init__(self) -> None:
-        check_settings("gate", self)
+        super().__post_init__()
         if self.min_minimal_pairs is not None and not self.minimal_pairs:
             raise ValueError("gate.min_minimal_pairs needs pairs; give their files as gate.minimal_pairs")
 

@@ -3,7 +3,7 @@
 import os
 
 from bert_keras.errors import InputError
-from bert_keras.files import atomic_write
+from bert_keras.files import atomic_write_anywhere
 from pipeline.report import base_page, pretrain_page, task_page
 from pipeline.runs.request import PRETRAIN
 from pipeline.runs.run_dir import REPORT_FILE, SUMMARY_FILE
@@ -38,6 +38,5 @@ def write_report(run_dir: str) -> str:
             f"bert-tfx {workflow} with a new --run-dir makes a new one"
         ) from error
     path = os.path.join(run_dir, REPORT_FILE)
-    with atomic_write(path) as file:
-        file.write(page)
+    atomic_write_anywhere(path, page)
     return path

@@ -8,9 +8,9 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bert_keras.data.tfrecord import Example, read_records
+from bert_keras.data.tfrecord import read_records
 from bert_keras.finetuning.artifact_files import PREDICTIONS_FOLDER, SCORES_FILE
-from bert_keras.tasks.rows import TaskRow
+from bert_keras.tasks.rows import TaskRow, read_rows
 from bert_keras.tasks.submissions.prediction_files import official_name, read_written
 from bert_keras.tasks.table import Task, task_of
 from pipeline import stages
@@ -98,12 +98,10 @@ def _answered(task: Task, examples: str, model_run: str) -> tuple[list[TaskRow],
     for path, there in ((os.path.join(examples, f"Split-{EVAL}"), shards), (predictions, os.path.isfile(predictions))):
         if not there:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-    rows = []
+    rows: list[TaskRow] = []
     for shard in shards:
         with open(shard, "rb") as file:
-            for record in read_records(file):
-                features = Example.FromString(record).features.feature
-                rows.append(TaskRow.from_features({n: list(v.bytes_list.value) for n, v in features.items()}))
+            rows += read_rows(read_records(file))
     return rows, read_written(task, rows, predictions)
 
 

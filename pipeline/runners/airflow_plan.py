@@ -113,10 +113,9 @@ class AirflowPlan:
 
     def write(self, path: Path) -> None:
         """Write the plan for Airflow."""
-        from bert_keras.files import atomic_write  # Airflow's Python only reads
+        from bert_keras.files import atomic_write_anywhere  # Airflow's Python only reads
 
-        with atomic_write(str(path)) as file:
-            file.write(json.dumps(dataclasses.asdict(self), indent=2) + "\n")
+        atomic_write_anywhere(str(path), json.dumps(dataclasses.asdict(self), indent=2) + "\n")
 
     @classmethod
     def read(cls, path: Path) -> "AirflowPlan | None":

@@ -12,9 +12,10 @@ import absl.logging
 from rich.console import Console
 
 from bert_keras import notices
+from bert_keras.files import locked
 from pipeline.runs.request import RunRequest
 from pipeline.runs.resolve import resolve
-from pipeline.runs.run_dir import locked_run_dir, log_file, temporary_run_dir
+from pipeline.runs.run_dir import log_file, temporary_run_dir
 
 
 def run(request: RunRequest) -> dict[str, Any]:
@@ -25,7 +26,7 @@ def run(request: RunRequest) -> dict[str, Any]:
     run_dir, run_id = request.run_dir, datetime.datetime.now().strftime("%Y%m%dT%H%M%S.%f")
     with contextlib.ExitStack() as whole_run:
         with temporary_run_dir(run_dir):
-            whole_run.enter_context(locked_run_dir(run_dir))
+            whole_run.enter_context(locked(run_dir, "--run-dir"))
             spec = resolve(request, run_id)
             from pipeline.runners.run_steps import compile_run, finish, run_node
 

@@ -227,7 +227,6 @@ def _initial_vocabulary(request: RunRequest, init: str) -> InputFile:
     encoded = (content if isinstance(content, bytes) else content.encode() for content in contents.values())
     digest = hashlib.sha256(b"\0".join(encoded)).hexdigest()[:16]
     folder = os.path.join(inputs_dir(request.run_dir), f"vocab-{digest}")
-    os.makedirs(folder, exist_ok=True)
     for name, content in contents.items():
         atomic_write_anywhere(os.path.join(folder, name), content)
     return _vocabulary(os.path.join(folder, next(iter(contents))))  # the merges are read beside it

@@ -21,8 +21,6 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 
-from filelock import FileLock, Timeout
-
 from bert_keras.errors import InputError
 from bert_keras.files import check_no_pattern
 
@@ -41,36 +39,13 @@ def temporary_run_dir(run_dir: str, option: str = "--run-dir") -> Iterator[str]:
     try:
         os.makedirs(path, exist_ok=True)
     except OSError as error:
-        raise _cannot_write(run_dir, error, option) from error
+        raise InputError(f"{run_dir}: not writable ({error.strerror}); give another {option}") from error
     try:
         yield path
     except InputError:
         if not existed and not os.path.exists(training_dir(path)):
             shutil.rmtree(path)
         raise
-
-
-@contextlib.contextmanager
-def locked_run_dir(run_dir: str, option: str = "--run-dir") -> Iterator[None]:
-    """Lock the directory, which `option` gives, against other runs; the lock is released however this process ends.
-
-    InputError: another process is using it, or it is not writable.
-    """
-    lock = FileLock(os.path.join(run_dir, "lock"), timeout=0)
-    try:
-        lock.acquire()
-    except Timeout as error:
-        raise InputError(f"{run_dir}: another bert-tfx runs in it; wait for it, or give another {option}") from error
-    except OSError as error:
-        raise _cannot_write(run_dir, error, option) from error
-    try:
-        yield
-    finally:
-        lock.release()
-
-
-def _cannot_write(run_dir: str, error: OSError, option: str) -> InputError:
-    return InputError(f"{run_dir}: not writable ({error.strerror}); give another {option}")
 
 
 def model_name(folder: str) -> str:

@@ -10,7 +10,7 @@ from google.protobuf import text_format
 from tensorflow_serving.config import model_server_config_pb2
 
 from bert_keras.errors import InputError
-from bert_keras.files import atomic_write
+from bert_keras.files import atomic_open
 
 CONFIG_FILE = "models.config"
 MODEL_NAME = "bert"
@@ -54,8 +54,8 @@ def write_labels(folder: str, labels: dict[str, int]) -> None:
         config.model_version_policy.latest.num_versions = 1
     for label, version in labels.items():
         config.version_labels[label] = version
-    with atomic_write(os.path.join(folder, CONFIG_FILE)) as file:
-        file.write(text_format.MessageToString(server))
+    with atomic_open(os.path.join(folder, CONFIG_FILE)) as file:
+        file.write(text_format.MessageToBytes(server))
         os.fchmod(file.fileno(), 0o644)  # a server may run as another user
 
 

@@ -98,7 +98,6 @@ class RunSpec:
 
     def write(self, run_id: str) -> None:
         """Write the spec for the later steps of the run."""
-        os.makedirs(compiled_dir(self.request.run_dir), exist_ok=True)
         write_json(_path(self.request.run_dir, run_id, "json"), dataclasses.asdict(self))
 
     @classmethod

@@ -7,8 +7,8 @@
 | the name of a model | while a version of it is available |
 
 So a server gets no traffic before all models are loaded, and a model that is added or fails later does not take the
-others out of service. After `drain`, all are NOT_SERVING. Check has threads of its own, so that a probe is answered
-under an overload.
+others out of service. After `enter_graceful_shutdown`, all are NOT_SERVING. Check has threads of its own, so that a
+probe is answered under an overload.
 """
 
 from collections.abc import Callable, Mapping
@@ -43,10 +43,6 @@ class Health(health.HealthServicer):
         health_pb2_grpc.add_HealthServicer_to_server(self, server)
         names = (PREDICTION_SERVICE, MODEL_SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
         reflection.enable_server_reflection(names, server)
-
-    def drain(self) -> None:
-        """Report NOT_SERVING from now on, whatever is available."""
-        self.enter_graceful_shutdown()
 
     def Check(self, request: health_pb2.HealthCheckRequest, context: grpc.ServicerContext) -> Any:
         self.refresh()

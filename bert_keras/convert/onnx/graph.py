@@ -271,7 +271,7 @@ def _pooled(graph: _Graph, backbone: BertBackbone, x: str, mask: str) -> str:
 
 
 def _pooler(graph: _Graph, backbone: BertBackbone, x: str) -> str:
-    """The function of `bert_keras.models.layers.Pooler`."""
+    """The function of `bert_keras.models.backbone.Pooler`."""
     if not backbone.has_pooler:
         return x
     x = graph.dense(x, backbone.pooler)

@@ -18,6 +18,7 @@ import numpy as np
 from bert_keras.errors import InputError
 from bert_keras.notices import notify
 from bert_keras.tasks.rows import TaskFeatures, TaskRow
+from bert_keras.tasks.sequences import each_place
 from bert_keras.tasks.settings import TaskSettings
 from bert_keras.tokenizers.protocol import EncodedTexts, Tokenizer
 
@@ -111,9 +112,9 @@ def span_features(rows: Sequence[TaskRow], settings: TaskSettings, tokenizer: To
     """
     room_for_context(settings, tokenizer)
     contexts: dict[str, int] = {}
-    context_of = np.array([contexts.setdefault(_text(row, "context"), len(contexts)) for row in rows], np.int64)
+    context_of = np.array([contexts.setdefault(str(row.inputs["context"]), len(contexts)) for row in rows], np.int64)
     context = tokenizer.encode_with_offsets(contexts)
-    question_ids, question_splits = tokenizer.encode(_text(row, "question") for row in rows)
+    question_ids, question_splits = tokenizer.encode(str(row.inputs["question"]) for row in rows)
     question_lengths = np.minimum(np.diff(question_splits), settings.max_query_length)
     windows = _cut(context, context_of, question_lengths, settings, special_tokens(tokenizer))
     arrays = _inputs(windows, question_ids, question_splits, tokenizer)
@@ -123,20 +124,13 @@ def span_features(rows: Sequence[TaskRow], settings: TaskSettings, tokenizer: To
     return TaskFeatures(arrays, windows.row, windows)
 
 
-def _text(row: TaskRow, name: str) -> str:
-    text = row.inputs[name]
-    assert isinstance(text, str)
-    return text
-
-
 def _cut(context: EncodedTexts, context_of: np.ndarray, question_lengths: np.ndarray, settings, special: int):
     """The places of the windows. A context without tokens has one window."""
     tokens = np.diff(context.row_splits)[context_of]  # [R], P
     room = settings.max_seq_length - question_lengths - special
     step = np.minimum(room, settings.doc_stride)
     counts = 1 + np.maximum(-(-(tokens - room) // step), 0)
-    row = np.repeat(np.arange(len(tokens)), counts)
-    number = np.arange(len(row)) - (np.cumsum(counts) - counts)[row]
+    row, number = each_place(counts)
     first = number * step[row]
     length = np.minimum(room[row], tokens[row] - first)
     offset = question_lengths[row] + special - 1
@@ -181,7 +175,7 @@ def _labels(rows, windows: SpanWindows, tokenizer: Tokenizer) -> tuple[dict[str,
         if not answer:
             continue
         first, begin = answer[0]["text"], answer[0]["answer_start"]
-        words = answer_words(_text(row, "context"), first, begin)
+        words = answer_words(str(row.inputs["context"]), first, begin)
         text = windows.context_of[i]
         tokens = slice(*windows.context.row_splits[text : text + 2])
         starts, ends = windows.context.starts[tokens], windows.context.ends[tokens]

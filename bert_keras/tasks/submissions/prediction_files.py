@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TextIO
 
 from bert_keras.errors import InputError
-from bert_keras.files import staged
+from bert_keras.files import replacing
 from bert_keras.tasks.rows import TaskRow
 from bert_keras.tasks.submissions.conll import read_tags, write_tags
 from bert_keras.tasks.submissions.squad import PREDICTIONS, read_texts, write_by_id
@@ -49,11 +49,7 @@ def write_predictions(task: Task, rows: Sequence[TaskRow], answers: Sequence[Any
     """Write the answers to rows, in order; numbers are clipped to the task's range and have three decimals."""
     if len(rows) != len(answers):
         raise ValueError(f"{len(rows)} rows and {len(answers)} answers")
-    directory, name = os.path.split(path)
-    with (
-        staged(directory or ".") as staging,
-        open(os.path.join(staging, name), "w", encoding="utf-8", newline="") as file,
-    ):
+    with replacing(path) as temporary, open(temporary, "w", encoding="utf-8", newline="") as file:
         if task.kind == "span":
             write_by_id(file, rows, answers)
         elif task.kind == "tagging":

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TextIO
 
 from bert_keras.errors import InputError
-from bert_keras.files import read_json, staged
+from bert_keras.files import read_json, replacing
 from bert_keras.tasks.rows import TaskRow
 
 PREDICTIONS = "predictions.json"
@@ -28,11 +28,10 @@ def write_details(
     null_odds: Sequence[float] | None = None,
 ) -> None:
     """Write `nbest_predictions.json` and, if there are null odds (SQuAD 2.0), `null_odds.json`."""
-    with staged(directory) as staging:
-        for name, values in ((N_BEST, n_best), (NULL_ODDS, null_odds)):
-            if values is not None:
-                with open(os.path.join(staging, name), "w", encoding="utf-8") as file:
-                    write_by_id(file, rows, values)
+    for name, values in ((N_BEST, n_best), (NULL_ODDS, null_odds)):
+        if values is not None:
+            with replacing(os.path.join(directory, name)) as temporary, open(temporary, "w", encoding="utf-8") as file:
+                write_by_id(file, rows, values)
 
 
 def read_texts(rows: Sequence[TaskRow], path: str) -> list[str | None]:

@@ -9,6 +9,7 @@ found in documents, by rule: lines removed, addresses replaced.
     chain(["abc", "d"], found) == (["abc", "d"], "too_short")
 """
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator
 
@@ -51,10 +52,7 @@ class FilterChain:
 
     def __init__(self, settings: CorpusSettings, before: type | None = None):
         """Make the filters that are on; if `before` is the class of one, those before it."""
-        self._filters = list(_filters(settings))
-        classes = [type(filter_) for filter_ in self._filters]
-        if before in classes:
-            del self._filters[classes.index(before) :]
+        self._filters = list(itertools.takewhile(lambda filter_: type(filter_) is not before, _filters(settings)))
         self.passages = next((filter_ for filter_ in self._filters if isinstance(filter_, passages.Passages)), None)
 
     def __call__(self, lines: list[str], found: Counter[str]) -> tuple[list[str], str]:

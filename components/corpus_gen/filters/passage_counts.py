@@ -59,32 +59,27 @@ class Tables:
         return f"{self.folder}/{partition:05d}.table"
 
 
-class FindRepeatedPassages(beam.PTransform):
+@beam.ptransform_fn
+def FindRepeatedPassages(units, settings: CorpusSettings, folder: str):
     """(number, [ReadUnit, ...]) -> `Tables`, once all are written; and each table's number of repeated passages."""
-
-    def __init__(self, settings: CorpusSettings, folder: str):
-        super().__init__()
-        self.settings, self.folder = settings, folder
-
-    def expand(self, units):
-        tables = (
-            units
-            | "HashPassages" >> beam.ParDo(HashPassages(self.settings, self.folder))
-            | "AllRuns" >> beam.combiners.ToList()
-            | "Tables" >> beam.Map(_tables, self.folder)
-        )
-        repeated = (
-            tables
-            | "EveryTable" >> beam.FlatMap(lambda tables: range(tables.partitions))
-            | "SpreadTables" >> beam.Reshuffle()
-            | "WriteTable" >> beam.Map(_write_table, beam.pvalue.AsSingleton(tables), self.settings.passages)
-        )
-        written = (
-            repeated
-            | "AllTables" >> beam.combiners.ToList()
-            | "Written" >> beam.Map(lambda _, tables: tables, beam.pvalue.AsSingleton(tables))
-        )
-        return written, repeated
+    tables = (
+        units
+        | "HashPassages" >> beam.ParDo(HashPassages(settings, folder))
+        | "AllRuns" >> beam.combiners.ToList()
+        | "Tables" >> beam.Map(_tables, folder)
+    )
+    repeated = (
+        tables
+        | "EveryTable" >> beam.FlatMap(lambda tables: range(tables.partitions))
+        | "SpreadTables" >> beam.Reshuffle()
+        | "WriteTable" >> beam.Map(_write_table, beam.pvalue.AsSingleton(tables), settings.passages)
+    )
+    written = (
+        repeated
+        | "AllTables" >> beam.combiners.ToList()
+        | "Written" >> beam.Map(lambda _, tables: tables, beam.pvalue.AsSingleton(tables))
+    )
+    return written, repeated
 
 
 class HashPassages(beam.DoFn):

@@ -22,7 +22,7 @@ import dataclasses
 import itertools
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import BinaryIO
 
 from components.corpus_gen.filters.personal_data import PersonalData
@@ -81,24 +81,25 @@ class SourceNames:
 
 
 class DroppedFile:
-    """A file of dropped documents, made with the first of them, and there once it is closed; without a path none.
+    """The file NAME.jsonl of a folder of documents, made with the first dropped one, if the settings ask for it.
 
-    `personal` replaces personal data, which documents that others drop still have.
+    It is there once it is closed.
     """
 
-    def __init__(self, path: str | None, temporary_dir: str, personal: Callable | None = None):
-        self._path, self._temporary_dir, self._open = path, temporary_dir, contextlib.ExitStack()
-        self._personal = personal
+    def __init__(self, settings: CorpusSettings, documents_dir: str, name: str, temporary_dir: str):
+        self._path = f"{documents_dir}/{DROPPED}/{name}.jsonl" if settings.keep_dropped else ""
+        self._temporary_dir, self._open = temporary_dir, contextlib.ExitStack()
+        self._personal = PersonalData(settings.personal_data)
         self._file: BinaryIO | None = None
 
     def add(self, rule: str, source: str, text: str) -> None:
         """Write a document."""
-        if self._path is None:
+        if not self._path:
             return
         if self._file is None:
             self._file = self._open.enter_context(whole_file(self._path, self._temporary_dir))
-        if self._personal is not None:
-            text = "\n".join(self._personal(text.split("\n"), Counter())[0])
+        # Documents that other filters drop still have personal data.
+        text = "\n".join(self._personal(text.split("\n"), Counter())[0])
         line = json.dumps({"rule": rule, "source": source, "text": text}, ensure_ascii=False)
         # A byte of a path that is not UTF-8 becomes JSON's escape of a lone surrogate.
         self._file.write(line.encode("utf-8", "backslashreplace") + b"\n")
@@ -106,14 +107,6 @@ class DroppedFile:
     def close(self) -> None:
         """Finish the file, if there is one."""
         self._open.close()
-
-
-def dropped_file(settings: CorpusSettings, documents_dir: str, name: str, temporary_dir: str) -> DroppedFile:
-    """The file NAME.jsonl of a folder of documents, if the settings ask for it."""
-    if not settings.keep_dropped:
-        return DroppedFile(None, temporary_dir)
-    personal = PersonalData(settings.personal_data)
-    return DroppedFile(f"{documents_dir}/{DROPPED}/{name}.jsonl", temporary_dir, personal if personal.on else None)
 
 
 class Tally:

@@ -10,14 +10,14 @@ from etils import epath
 
 from bert_keras import files
 from bert_keras.errors import InputError
-from bert_keras.files import atomic_write, replacing
+from bert_keras.files import atomic_open, replacing
 from tests.support.stores import gs_in_memory
 
 
 def test_a_file_is_there_when_it_is_whole(tmp_path):
     path = tmp_path / "new" / "file.txt"
-    with atomic_write(str(path)) as file:
-        file.write("ü\n")
+    with atomic_open(str(path)) as file:
+        file.write("ü\n".encode())
         file.flush()
         assert not path.exists()
     assert path.read_bytes() == "ü\n".encode()
@@ -27,8 +27,8 @@ def test_a_file_is_there_when_it_is_whole(tmp_path):
 def test_an_error_leaves_the_old_file(tmp_path):
     path = tmp_path / "file.txt"
     path.write_text("old")
-    with pytest.raises(ZeroDivisionError), atomic_write(str(path)) as file:
-        file.write("ne")
+    with pytest.raises(ZeroDivisionError), atomic_open(str(path)) as file:
+        file.write(b"ne")
         file.flush()
         raise ZeroDivisionError
     assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]

@@ -11,7 +11,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from bert_keras.errors import InputError
 from components.corpus_gen import inputs
-from components.corpus_gen.inputs import InputFile, fingerprint, read_input_list, write_input_list
+from components.corpus_gen.inputs import InputFile, InputList, fingerprint, read_input_list
 from components.corpus_gen.readers import SNIFFED_BYTES
 from components.corpus_gen.settings import CorpusSettings
 from tests.support.examples.object_stores import SCHEMES, ClientError, in_memory
@@ -313,7 +313,7 @@ def test_names_before_patterns_are_sources(tmp_path):
     web, books, law = (write(tmp_path / f"{name}.txt", TEXT) for name in ("web", "books", "law"))
     found = find_inputs([f"web={web}", f"books={tmp_path}/b*.txt", f"web={law}"])
     assert [(file.path, file.source_name) for file in found] == [(books, "books"), (law, "web"), (web, "web")]
-    path = write_input_list(found, f"{tmp_path}/lists", "named")
+    path = InputList.write(found, f"{tmp_path}/lists").path
     assert read_input_list(path) == found
     assert len({fingerprint(find_inputs(p)) for p in ([web], [f"web={web}"], [f"law={web}"])}) == 3
 
@@ -336,10 +336,11 @@ def test_sources_that_cannot_be_told_apart_are_refused(tmp_path):
     assert refusal(f"web={one}", f"none={two}s").startswith(f"source none: {two}s: no such file; --corpus takes")
 
 
-def test_the_list_of_files_is_named_by_their_fingerprint(tmp_path):
+def test_the_list_of_files_is_named_by_their_fingerprint(tmp_path, monkeypatch):
+    monkeypatch.setattr(inputs, "fingerprint", lambda files: "abc")
     files = [InputFile("gs://b/a b.txt", 3, 1.5), InputFile("/x/\udcff.txt", 1 << 40)]
-    path = write_input_list(files, f"{tmp_path}/lists", "abc")
+    path = InputList.write(files, f"{tmp_path}/lists").path
     assert path == f"{tmp_path}/lists/abc.json"
     assert read_input_list(path) == [InputFile("/x/\udcff.txt", 1 << 40), InputFile("gs://b/a b.txt", 3)]
     before = os.stat(path).st_mtime_ns
-    assert write_input_list(files, f"{tmp_path}/lists", "abc") == path and os.stat(path).st_mtime_ns == before
+    assert InputList.write(files, f"{tmp_path}/lists").path == path and os.stat(path).st_mtime_ns == before

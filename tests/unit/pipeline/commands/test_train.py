@@ -7,9 +7,9 @@ import tensorflow as tf
 
 from bert_keras import pretraining
 from bert_keras.errors import InputError
+from bert_keras.files import locked
 from components.trainer import initial_model
 from pipeline.commands.train import train
-from pipeline.runs.run_dir import locked_run_dir
 from tests.support.stores import gs_in_memory
 
 COUNTS = {split: {"instances": 1} for split in ("train", "eval")}
@@ -38,7 +38,7 @@ def write_spec(examples, vocabulary):
 
 def test_a_folder_has_one_training_at_a_time(jobs, examples, tmp_path):
     output = str(tmp_path / "out")
-    with locked_run_dir(output):
+    with locked(output, "--output"):
         with pytest.raises(
             InputError, match=r"out: another bert-tfx runs in it; wait for it, or give another --output"
         ):

@@ -5,8 +5,8 @@ import random
 import pytest
 
 from bert_keras.errors import InputError
+from bert_keras.files import locked
 from components.pretrain_example_gen import transforms
-from pipeline.examples.beam_jobs import locked_work_dir
 from pipeline.examples.generate import ExampleJob, generate
 from pipeline.recipes.settings import with_settings
 from tests.support.examples.object_stores import SCHEMES, Killed, in_memory
@@ -127,11 +127,11 @@ def test_bad_input_after_the_documents_keeps_them(corpus, tmp_path, capsys):
 
 def test_a_second_command_is_refused_and_changes_nothing(corpus, tmp_path):
     output = tmp_path / "out"
-    with locked_work_dir(f"{output}/work.part"):
+    with locked(f"{output}/work.part", "--output"):
         (output / "work.part/documents-0").mkdir()
         with pytest.raises(InputError, match="another bert-tfx runs in it; wait for it, or give another --output"):
             make(corpus, str(output), 4000)
         assert (output / "work.part/documents-0").exists()
     # The lock is free again.
-    with locked_work_dir(f"{output}/work.part"):
+    with locked(f"{output}/work.part", "--output"):
         pass

@@ -13,11 +13,12 @@ import pytest
 from tfx.dsl.components.base.base_beam_executor import BaseBeamExecutor
 
 from bert_keras.errors import InputError
+from bert_keras.files import locked
 from bert_keras.notices import notify, recorded
 from pipeline.runners import local, run_steps
 from pipeline.runs import resolve
 from pipeline.runs.request import RunRequest
-from pipeline.runs.run_dir import locked_run_dir, temporary_run_dir
+from pipeline.runs.run_dir import temporary_run_dir
 from tests.support.pipeline.command_line import bert_tfx
 
 
@@ -62,15 +63,15 @@ def test_messages_go_to_the_log_and_nodes_to_the_terminal(tmp_path, monkeypatch,
 def test_a_directory_allows_one_run_at_a_time(tmp_path, monkeypatch):
     """The lock belongs to the process: it is released when the process is killed."""
     monkeypatch.setattr(resolve, "_pretraining_inputs", lambda spec, recipe: pytest.fail("it runs"))
-    lock = "from pipeline.runs.run_dir import locked_run_dir as lock"
-    program = f"{lock}\nwith lock({str(tmp_path)!r}):\n    print('has it'); input()"
+    lock = "from bert_keras.files import locked"
+    program = f"{lock}\nwith locked({str(tmp_path)!r}, '--run-dir'):\n    print('has it'); input()"
     other = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert other.stdout.readline() == "has it\n"
     with pytest.raises(InputError, match="another bert-tfx runs in it; wait for it, or give another --run-dir"):
         local.run(RunRequest("tiny_cpu", str(tmp_path)))
     other.kill()
     other.wait()
-    with locked_run_dir(str(tmp_path)):
+    with locked(str(tmp_path), "--run-dir"):
         pass
 
 

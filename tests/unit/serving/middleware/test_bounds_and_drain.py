@@ -227,13 +227,13 @@ def test_drain(pushed: Path, pool: ThreadPoolExecutor) -> None:
     predict, gate = over_grpc(server), held_back(server)
     during: list[str] = []
     # Health changes first: requests are still answered.
-    drain = server.health.drain
+    drain = server.health.enter_graceful_shutdown
 
     def drained() -> None:
         drain()
         during.append(code_of(lambda: predict(predict_request("nothing"), timeout=PATIENCE)))
 
-    server.health.drain = drained  # type: ignore[method-assign]
+    server.health.enter_graceful_shutdown = drained  # type: ignore[method-assign]
     under_way = [pool.submit(predict, LENGTH, timeout=PATIENCE), pool.submit(over_rest, server)]
     wait_for(lambda: inside(server) == 2)
     stopping = pool.submit(server.stop)

@@ -74,7 +74,7 @@ def test_serving_starts_with_all_models_and_lasts_while_any_is_available(served:
 def test_drain_makes_all_services_not_serving(served: Served) -> None:
     served.models = {"a": True, "b": True}
     assert served.states("", "a") == [UP, UP]
-    served.health.drain()
+    served.health.enter_graceful_shutdown()
     assert served.states("", PREDICTION_SERVICE, MODEL_SERVICE, "a", "b") == [DOWN] * 5
 
 

@@ -131,8 +131,9 @@ def test_the_number_of_sources_is_bounded():
         assert 1 <= len({names(path) for path in paths}) <= MAX_SOURCES
 
 
-def tally(path=None, languages=False):
-    return Tally(SourceNames.of(["t/a.txt", "t/b.txt"]), languages, DroppedFile(path, path and path.rpartition("/")[0]))
+def tally(directory="", languages=False):
+    dropped = DroppedFile(CorpusSettings(keep_dropped=bool(directory)), directory, "0", f"{directory}/dropped")
+    return Tally(SourceNames.of(["t/a.txt", "t/b.txt"]), languages, dropped)
 
 
 def test_documents_bytes_and_words_are_counted_by_fate_and_source():
@@ -172,8 +173,7 @@ def test_languages_are_counted_if_asked_for():
 
 
 def test_dropped_documents_are_written_in_their_order(tmp_path):
-    path = f"{tmp_path}/dropped/0.jsonl"
-    some = tally(path)
+    some = tally(str(tmp_path))
     some.add("too_short", "t/a.txt", ["é", 'b "\u2028'])
     some.add(KEPT, "t/a.txt", ["kept"])
     some.add(READ_BEFORE, "t/a.txt", ["read before"])
@@ -189,7 +189,7 @@ def test_dropped_documents_are_written_in_their_order(tmp_path):
 
 
 def test_without_a_dropped_document_there_is_no_file(tmp_path):
-    some = tally(f"{tmp_path}/dropped/0.jsonl")
+    some = tally(str(tmp_path))
     some.add(KEPT, "t/a.txt", ["kept"])
     some.close()
     assert not list(tmp_path.iterdir())
