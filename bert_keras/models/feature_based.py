@@ -3,6 +3,8 @@
 Shapes: B batch, T tokens, H hidden.
 """
 
+import re
+
 import keras
 from keras import ops
 
@@ -86,7 +88,7 @@ class FeatureReader(keras.layers.Layer):
 
 def _layer_number(features: str, num_layers: int) -> int:
     """0 (embeddings) to L, from a name or from a number that may count from the end (-1 = last)."""
-    number = int(features) if features.lstrip("-").isdigit() else SINGLE_LAYERS.get(features)
+    number = int(features) if re.fullmatch("-?[0-9]+", features) else SINGLE_LAYERS.get(features)
     if number is None or not -num_layers <= number <= num_layers:
         raise ValueError(
             f"features is {features!r}; it must be one of {(*SINGLE_LAYERS, *MIXES)} "

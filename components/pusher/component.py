@@ -66,7 +66,7 @@ def _publish(staged: str, base: str, describe: Callable[[str], None]) -> str:
     """Move a complete folder to the next version of `base`, after `describe(version)`; returns its path."""
     while True:
         names = (str(name).rstrip("/") for name in fileio.listdir(base))
-        versions = [int(name) for name in names if name.isdigit()]
+        versions = [int(name) for name in names if name.isascii() and name.isdigit()]
         version = str(max([int(os.path.basename(staged)), *(number + 1 for number in versions)]))
         describe(version)
         target = os.path.join(base, version)

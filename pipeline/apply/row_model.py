@@ -1,6 +1,7 @@
 """Answers of a signature row by row, as the embedded server gives them, without a server."""
 
 import glob
+import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -33,7 +34,7 @@ def find_model(model: str, engine: str) -> str:
     if any(FileSystems.exists(f"{model}/{file}") for file in files):
         return model
     folders = [found.path.rpartition("/")[0] for file in files for found in matching(f"{glob.escape(model)}/*/{file}")]
-    versions = {int(folder.rpartition("/")[2]): folder for folder in folders if folder.rpartition("/")[2].isdigit()}
+    versions = {int(name): folder for folder in folders if re.fullmatch("[0-9]+", name := folder.rpartition("/")[2])}
     if not versions:
         raise InputError(
             f"{model}: no {' or '.join(files)}, and no version that has one; give a pushed or converted model"

@@ -124,7 +124,7 @@ def test_both_directions_are_read_and_start_differently():
         assert all((forward != backward).any() for forward, backward in pairs)
 
 
-@pytest.mark.parametrize("features", ["first", "6", "-6", "concat"])
+@pytest.mark.parametrize("features", ["first", "6", "-6", "--1", "²", "concat"])
 def test_unknown_features_are_named(features):
     with pytest.raises(ValueError, match=f"features is {features!r}; it must be one of .*concat_last_four.*-5 to 5"):
         create(features)

@@ -132,12 +132,13 @@ def test_a_model_that_is_not_blessed_by_quality_and_serving_is_not_pushed(tmp_pa
     assert artifact.get_string_custom_property("pushed_version") == ""
 
 
-def test_versions_increase_even_if_the_clock_does_not(monkeypatch, push, versions):
+def test_versions_increase_even_if_the_clock_does_not(monkeypatch, push, versions, tmp_path):
+    (tmp_path / "serving/²").mkdir(parents=True)  # a digit that is no number
     for seconds, expected in [(1000, "1000"), (1000, "1001"), (5, "1002"), (2000, "2000")]:
         set_clock(monkeypatch, seconds)
         assert push().get_string_custom_property("pushed_version") == expected
-        assert max(versions(), key=int) == expected
-    assert versions() == ["1000", "1001", "1002", "2000"]
+        assert max({*versions()} - {"²"}, key=int) == expected
+    assert versions() == ["1000", "1001", "1002", "2000", "²"]
 
 
 @pytest.mark.parametrize("copies_done", range(len(FILES)))

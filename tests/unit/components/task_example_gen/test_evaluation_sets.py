@@ -136,6 +136,8 @@ def test_reviews_of_a_folder_are_one_set(tmp_path):
         (tmp_path / name).parent.mkdir(parents=True)
         (tmp_path / name).write_text(text)
     assert read_evaluation_set(str(tmp_path), "x").texts == ["Bad.", "It is good."]
+    # Once, however it is written.
+    assert evaluation_sets._paths([str(tmp_path), f"{tmp_path}/"]) == [str(tmp_path)]
 
 
 def test_content_is_that_of_the_decompressed_file(tmp_path):

@@ -290,6 +290,8 @@ def test_what_cannot_work_is_refused_at_once(changes, message, model, texts, tmp
 
 def test_no_answer_at_all_is_an_error(model, texts, tmp_path):
     texts.write_text('{"text": "no mask", "id": 1}\n')
+    (tmp_path / "²").mkdir()
+    (tmp_path / "²/saved_model.pb").touch()  # of no version
     for _ in range(2):  # a retry, too
         with pytest.raises(InputError, match=r"bad_rows\.jsonl: no row could be answered"):
             apply(model, texts, tmp_path / "out")
