@@ -157,7 +157,7 @@ def list_files(patterns: Sequence[str], option: str = "--corpus") -> list[InputF
 
 def _match(pattern: str, option: str) -> list[InputFile]:
     """Files that a path, a folder or a glob matches, without hidden ones that it does not name."""
-    given, reason, hidden = pattern, "", ""
+    given, reason, left_out = pattern, "", []
     pattern = pattern.rstrip("/")
     if os.path.exists(pattern):
         # An existing path is taken literally, whatever characters it contains.
@@ -173,18 +173,22 @@ def _match(pattern: str, option: str) -> list[InputFile]:
         files = [file for file in matches if not is_hidden(file.path, candidate)]
         if count := len(matches) - len(files):
             first = next(file.path for file in matches if is_hidden(file.path, candidate))
-            hidden = f"{count:,} hidden file(s) (names that begin with '.'); {option} {first} reads the first one"
+            what = f"{count:,} hidden file(s) (names that begin with '.')"
+            left_out.append(f"{what}; {option} {first} reads the first one")
+        folders = (os.path.join(root, name) for root, names, _ in os.walk(given) for name in sorted(names))
+        if candidate.endswith("/**") and (links := [folder for folder in folders if os.path.islink(folder)]):
+            left_out.append(f"{len(links):,} linked folder(s); {option} {links[0]} reads the first one")
         if files:
-            if hidden:
-                notify(f"{given}: left out {hidden}")
+            for what in left_out:
+                notify(f"{given}: left out {what}")
             noted = pattern.startswith(_VERSIONED)
             return [InputFile(f.path, f.size_in_bytes, f.last_updated_in_seconds if noted else None) for f in files]
     if reason:
         raise InputError(
             f"{given}: cannot be listed ({reason.splitlines()[0]}); give a path that this machine can read"
         )
-    if hidden:
-        raise InputError(f"{given}: has only {hidden}")
+    if left_out:
+        raise InputError(f"{given}: has only {left_out[0]}")
     raise InputError(f"{given}: no such file; {option} takes a file, a folder or a quoted glob")
 
 

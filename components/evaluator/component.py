@@ -10,6 +10,8 @@ from tfx.dsl.io import fileio
 from tfx.types import artifact_utils, standard_artifacts, standard_component_specs
 from tfx.utils import io_utils, path_utils
 
+from bert_keras.data.example_format import ExampleSpec
+from bert_keras.errors import StageError
 from bert_keras.finetuning.artifact_files import TEACHER_FILE
 from components.evaluator import minimal_pairs, results, word_perplexity
 from components.io.shards import read_json, write_json
@@ -57,7 +59,7 @@ class Executor(executor.Executor):
         if input_dict.get("reference_examples"):
             examples = artifact_utils.get_single_uri(input_dict["reference_examples"])
             figures["reference"] = {
-                "examples": REFERENCE_EXAMPLES,
+                "examples": min(REFERENCE_EXAMPLES, _examples_of(examples)),
                 "max_forgetting": judged.limit,
                 **_figures(folders, examples, judged.of, REFERENCE_EXAMPLES),
             }
@@ -85,6 +87,12 @@ def _compare(judged: Judgement, input_dict: dict, output_dict: dict) -> None:
         "min_share": judged.limit,
     }
     _write(TEACHER_FILE, figures, output_dict, missed=results.below_teacher(figures))
+
+
+def _examples_of(folder: str) -> int:
+    if count := ExampleSpec.load(folder).eval_examples:
+        return count
+    raise StageError("--reference-corpus: no examples could be made of this text; give more")
 
 
 def _figures(models: dict[str, str], examples: str, part: str, most: int | None = None) -> dict[str, float | None]:

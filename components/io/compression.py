@@ -33,7 +33,7 @@ def compression_of(head: bytes) -> str | None:
 def extension(path: str) -> str:
     """Lower-case extension: .tsv for train.tsv and for train.tsv.gz."""
     name, last = os.path.splitext(path)
-    return (os.path.splitext(name)[1] if last in _COMPRESSED else last).lower()
+    return (os.path.splitext(name)[1] if last.lower() in _COMPRESSED else last).lower()
 
 
 def decompressed(file: BinaryIO, source: str) -> io.BufferedReader:

@@ -109,7 +109,7 @@ def read_given(path: str, settings: VocabularySettings) -> tuple[list[str], list
             model = model_with_ids(_read(path), "albert", settings.lower_case, not settings.normalization.strip_accents)
             format_ = stored_format({"algorithm": settings.algorithm, **_further_fields(path)})
             return list(SentencePieceTokenizer(model, format_).vocabulary), [], model
-        text = _read(path).decode("utf-8")
+        text = _read(path).decode("utf-8-sig")
         if path.endswith(".json"):
             ids = json.loads(text)
             vocabulary = sorted(ids, key=ids.__getitem__)

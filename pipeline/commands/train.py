@@ -16,6 +16,8 @@ from pipeline.runs.run_dir import temporary_run_dir
 if TYPE_CHECKING:
     from bert_keras.jobs import PretrainJob
 
+_OF_OTHER_STAGES = ("corpus", "vocabulary", "examples", "data", "gate", "serving")
+
 
 def train(
     recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="Recipe of the model and the training.")],
@@ -43,6 +45,9 @@ def train(
     from pipeline.recipes.initial_model import with_initial_model
     from pipeline.recipes.pretraining import recipe_of
 
+    for setting in settings or []:
+        if setting.partition(".")[0].strip() in _OF_OTHER_STAGES:
+            raise InputError(f"--set {setting}: `train` has the examples as they are, and no gate; leave it out")
     chosen = with_initial_model(recipe_of(recipe), init, cased, settings or [])
     for directory in examples:
         if not epath.Path(directory, EXAMPLE_SPEC_FILE).exists():

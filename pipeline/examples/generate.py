@@ -88,6 +88,8 @@ def generate(
     FileSystems.set_options(beam_options(beam_args))
     work_dir = f"{output_dir}/work.part"
     _refuse_examples(output_dir)
+    if os.path.isdir(output_dir) and os.listdir(output_dir) and not os.path.isdir(work_dir):
+        raise InputError(f"{output_dir}: has other files; give a new or empty --output")
     if job.vocabulary.extend and not vocab_file:
         raise InputError("vocabulary.extend adds words to a vocabulary: give --vocab")
     if vocab_file:

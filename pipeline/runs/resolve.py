@@ -68,6 +68,9 @@ def without_inputs(request: RunRequest) -> RunSpec:
 
     InputError: no such recipe or task, or an invalid setting.
     """
+    if request.vocab and request.cased is not None:
+        stated = f"vocabulary.lower_case={'false' if request.cased else 'true'}"
+        request = dataclasses.replace(request, settings=(stated, *request.settings))
     if request.recipe not in RECIPES:
         recipe: Recipe | FineTuneRecipe = with_settings(finetuning(request.recipe), request.settings)
     elif (source := request.init or request.teacher) and not os.path.isdir(source):

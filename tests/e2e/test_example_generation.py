@@ -165,6 +165,14 @@ def test_a_worker_that_is_always_killed_stops_the_command(killed, tmp_path):
     assert not (tmp_path / "out/example_spec.json").exists()
 
 
+def test_a_folder_that_holds_other_files_is_refused(corpus, tmp_path):
+    (tmp_path / "dropped").mkdir()
+    (tmp_path / "dropped/mine.txt").write_text("mine")
+    code, _, err = bert_tfx("examples", "--corpus", corpus, "--output", tmp_path)
+    assert code == 2 and "has other files; give a new or empty --output" in err
+    assert (tmp_path / "dropped/mine.txt").read_text() == "mine" and len([*tmp_path.iterdir()]) == 1
+
+
 def test_a_folder_that_holds_examples_is_refused(made, corpus):
     output, _ = made
     before = digests(output)

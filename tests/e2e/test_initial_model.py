@@ -137,6 +137,9 @@ def test_nights_read_only_what_is_new_and_was_not_learned(night, refused_night, 
     for figures in summary["word_perplexity"].values():
         assert 1 < figures["model"] < 1.5 * figures["initial_model"] and 1 < figures["tokens_per_word"] < 5
     assert summary["word_perplexity"].keys() == {"held_out", "reference"}
+    (reference,) = run.stages["Evaluator"].inputs["reference_examples"]
+    made = json.loads(Path(reference.uri, "example_spec.json").read_text())["counts"]["eval"]["instances"]
+    assert summary["word_perplexity"]["reference"]["examples"] == made < 1000
     assert summary["minimal_pairs"]["overall"]["accuracy"] == 0.5 and "50.0% of 1 right" in out
     page = (run_dir / "report.html").read_text()
     assert f"from {summary['word_perplexity']['held_out']['initial_model']:,.2f}" in page

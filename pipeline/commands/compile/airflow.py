@@ -12,6 +12,7 @@ from bert_keras.data.mixture import split_name
 from bert_keras.errors import InputError
 from pipeline.commands.compile.nodes import INPUTS, RecipeOrTask, RunDir
 from pipeline.commands.options import chosen, with_options
+from pipeline.recipes.settings import settings_of
 from pipeline.runners.airflow_plan import AirflowPlan, AirflowTaskPolicy, RunParameter
 from pipeline.runs.request import LATEST, RunRequest
 
@@ -73,6 +74,11 @@ def airflow(
     from pipeline.runs.resolve import without_inputs
 
     spec = without_inputs(request)  # invalid settings are reported before TFX is imported
+    values = settings_of(spec.recipe)
+    for name in ("corpus.decontaminate", "gate.minimal_pairs"):
+        for file in typing.cast(tuple[str, ...], values.get(name, ())):
+            if "://" not in file and not os.path.isabs(file):
+                raise InputError(f"--set {name}={file}: give an absolute path; tasks have other working folders")
     known = (*spec.workflow.inputs, "settings")
     if request.metadata:
         connection_config(request.metadata)

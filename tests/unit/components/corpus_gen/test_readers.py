@@ -147,6 +147,7 @@ def test_only_csv_has_quoting(tmp_path):
     assert read(write(tmp_path / "a.tsv", 'id\ttext\n1\t"One" more\n\n')) == [['"One" more']]
     assert read(write(tmp_path / "a.csv", 'text,id\n"One ""more""",1\n')) == [['One "more"']]
     assert read(write(tmp_path / "b.csv", "id,text\n1,One.\n  \n2,\0\n")) == [["One."]]
+    assert read(write(tmp_path / "c.csv.GZ", gzip.compress(b"id,text\n1,One.\n"))) == [["One."]]
 
 
 def test_wikiextractor(tmp_path):

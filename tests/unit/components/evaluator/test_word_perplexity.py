@@ -8,7 +8,8 @@ import pytest
 import tensorflow as tf
 
 from bert_keras.data.tfrecord import frame
-from components.evaluator import word_perplexity
+from bert_keras.errors import StageError
+from components.evaluator import component, word_perplexity
 from components.evaluator.gate_failures import FORGETTING
 from components.evaluator.results import gate_failures
 from pipeline.summaries.gate_failures import sentence
@@ -62,6 +63,13 @@ def test_tokens_per_word_of_a_source(tmp_path):
     (tmp_path / "example_spec.json").write_text(json.dumps(spec))
     found = [word_perplexity.tokens_per_word(str(tmp_path), name) for name in ("", "ko", "en")]
     assert found == [2.1, 3.0, 1.2]
+
+
+def test_a_reference_without_examples_is_refused(monkeypatch):
+    monkeypatch.setattr(component.ExampleSpec, "load", lambda folder: types.SimpleNamespace(eval_examples=int(folder)))
+    assert component._examples_of("7") == 7
+    with pytest.raises(StageError, match="--reference-corpus: no examples could be made of this text; give more"):
+        component._examples_of("0")
 
 
 def test_a_model_without_evaluate_has_no_loss(tmp_path, examples):

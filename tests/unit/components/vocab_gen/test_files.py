@@ -56,9 +56,9 @@ def test_a_changed_file_is_detected(tmp_path):
 
 
 def test_a_vocabulary_is_imported_as_the_original_reads_it(tmp_path):
-    """`load_vocab` strips tokens; only a line feed ends a line."""
+    """`load_vocab` strips tokens; only a line feed ends a line. A byte order mark is no part of the first."""
     path = tmp_path / "mine.txt"
-    path.write_bytes("".join(f"{token} \r\n" for token in [*WORDPIECE, "a\u2028b"]).encode())
+    path.write_bytes("\ufeff".encode() + "".join(f"{token} \r\n" for token in [*WORDPIECE, "a\u2028b"]).encode())
     assert import_vocabulary(str(path), str(tmp_path / "out"), VocabularySettings()) == 8
     tokenizer, spec = load_tokenizer(str(tmp_path / "out"))
     assert tokenizer.vocabulary == (*WORDPIECE, "a\u2028b")

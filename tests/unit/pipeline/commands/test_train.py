@@ -53,6 +53,13 @@ def test_a_folder_has_one_training_at_a_time(jobs, examples, tmp_path):
         train("tiny_cpu", [str(examples)], str(tmp_path / "a[b]"))
 
 
+def test_settings_of_other_stages_are_refused(jobs, examples, tmp_path):
+    for setting in ("examples.masking.masked_lm_prob=0.9", "gate.max_mlm_perplexity=1", " vocabulary.lower_case=false"):
+        with pytest.raises(InputError, match=f"--set {setting}: `train` has the examples as they are, and no gate"):
+            train("tiny_cpu", [str(examples)], str(tmp_path / "out"), [setting])
+    assert not jobs
+
+
 def test_an_initial_model_is_exported_once_to_any_file_system(jobs, examples, tmp_path, monkeypatch):
     """Again after an interruption, for another model of that name, and for examples of another vocabulary."""
     exported = []

@@ -181,6 +181,14 @@ def test_a_request_resolves_to_the_initial_model_where_its_folder_is(init):
     assert without_inputs(elsewhere).recipe.model == RECIPES["tiny_cpu"]().model
 
 
+@pytest.mark.parametrize("cased", [True, False, None])
+def test_a_given_vocabulary_has_the_given_case(cased):
+    request = RunRequest("tiny_cpu", "/runs", vocab="vocab.txt", cased=cased)
+    assert without_inputs(request).recipe.vocabulary.lower_case == (not cased)
+    request = dataclasses.replace(request, settings=("vocabulary.lower_case=false",))
+    assert not without_inputs(request).recipe.vocabulary.lower_case
+
+
 def test_a_compiled_run_keeps_the_recipe_that_it_ran_with(init, tmp_path):
     """Also once the initial model's folder is gone, of which the recipe has the sizes."""
     gone = shutil.copytree(init, tmp_path / "gone")

@@ -210,6 +210,8 @@ def test_a_task_is_compiled_for_airflow(tmp_path):
             "it takes corpus, reference_corpus, replay, vocab, init, cased, teacher, settings",
         ),
         (["tiny_cpu", "--set", "model.size=1"], "model.size is not a setting"),
+        (["tiny_cpu", "--set", "gate.minimal_pairs=/a.jsonl,b.jsonl"], "minimal_pairs=b.jsonl: give an absolute path"),
+        (["tiny_cpu", "--set", "corpus.decontaminate=dev.tsv"], "decontaminate=dev.tsv: give an absolute path"),
         (["tiny_cpu", "--metadata", "mysql://u:secret@h/d"], "holds a password"),
     ],
 )
