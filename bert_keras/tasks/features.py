@@ -146,7 +146,7 @@ def _tag_features(rows: Sequence[TaskRow], task: Task, settings: TaskSettings, t
     A word without a first token in the sequence (normalized to nothing, or beyond T) has no label in training and the
     answer "O", so the score counts a missed entity; ELECTRA's code drops such words.
     """
-    words = [str(row.inputs["text"]).split(" ") for row in rows]
+    words = [text.split(" ") if (text := str(row.inputs["text"])) else [] for row in rows]
     counts = np.fromiter(map(len, words), np.int64, len(rows))  # [N]
     word_tokens = TokenRuns.of_splits(*tokenizer.encode_words([word for row_words in words for word in row_words]))
     row_tokens, row, word, column = first_tokens(word_tokens, counts, settings)

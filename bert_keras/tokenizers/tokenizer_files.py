@@ -25,7 +25,7 @@ from bert_keras.tokenizers.vocabulary_files import (
     Vocabulary,
     read_settings,
 )
-from bert_keras.tokenizers.wordpiece import BertTokenizer
+from bert_keras.tokenizers.wordpiece import MAX_CHARS_PER_WORD, BertTokenizer
 
 _REMEDY = "no tokenizer here does that: remove the vocabulary's files to convert the weights alone"
 _MAP_FILE = "special_tokens_map.json"
@@ -247,7 +247,9 @@ def _check_fast(path: str, fast: dict[str, Any], algorithm: str, vocabulary: Voc
         raise InputError(f"{path}: its merges are not those of the file beside it; keep one of them")
     _check_post_processor(path, fast, vocabulary.known_format)
     if algorithm == "WordPiece":
-        return ()
+        if (most := model.get("max_input_chars_per_word", 100)) <= MAX_CHARS_PER_WORD:
+            return ()
+        return (f"{path}: words of up to {most} characters have tokens there; here up to {MAX_CHARS_PER_WORD}",)
     if algorithm == "BPE" and fast.get("normalizer") and not vocabulary.nfc:
         refuse(path, "normalizer", fast["normalizer"], f"none, beside {BPE_VOCABULARY_FILE}")
     for step in _steps(fast.get("normalizer"), "normalizers"):

@@ -16,6 +16,7 @@ import jinja2
 from serving.deploy.settings import CannotDeploy, DeploySettings
 from serving.deploy.sizing import PushedVersion, find_versions, read_version, sizing_of
 
+_YAML_WORDS = ("y", "n", "yes", "no", "on", "off", "true", "false", "null")
 _MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
 # Releases of TensorFlow Serving by the TensorFlow of each stack (docs/platforms.md), oldest first.
 _RELEASES = {"2.16": "2.16.1", "2.21": "2.21.0"}
@@ -58,6 +59,8 @@ def generate(
     versions = [read_version(version, paths[version]) for version in sorted({stable, canary})]
     sizing = sizing_of(settings, versions)
     name = re.sub("[._]", "-", model_name.lower()).rstrip("-")
+    if not name[0].isalpha() or name in _YAML_WORDS:  # Kubernetes' names begin with a letter, and are strings
+        name = f"model-{name}"
     base_image = settings.base_image or _base_image(versions)
     ready_path = f"/v1/models/{model_name}/labels/stable/metadata"
     values = {

@@ -254,7 +254,8 @@ class ModelStore:
 
     def _ended(self, version: int) -> None:
         # Runs in whichever thread drops the last reference, so it takes no lock. The version may be back (a rollback).
-        if self._status[version].state == "UNLOADING":
+        # One that was abandoned has no status.
+        if (status := self._status.get(version)) and status.state == "UNLOADING":
             self._status[version] = VersionStatus(version, "END")
         self._garbage = True
 

@@ -138,6 +138,7 @@ MODERNBERT = Family(
     must_be={
         **dict.fromkeys(("attention_bias", "mlp_bias", "norm_bias", "classifier_bias"), False),
         **dict.fromkeys(("decoder_bias", "tie_word_embeddings"), True),
+        "rope_scaling": None,  # transformers merges it into `rope_parameters`
     },
     fields_here=_fields_here,
     fields_there=_fields_there,

@@ -76,6 +76,9 @@ def read_huggingface(directory: str, cased: bool | None = None) -> ModelFolder:
         parts = {weight.part for weight in weight_copy.check_tensors(architecture, "huggingface", stored, file)}
     _check_head(architecture, parts, config_path)
     embedding, not_read = sentence_transformers.read_embedding(directory, positions)
+    longest = embedding.max_seq_length or positions
+    if embedding.pooling != "none" and length and length < longest:  # sentence-transformers sets the tokenizer's
+        length = longest if longest < positions else None
     dimensions = files_.read_json(config_path).get("matryoshka_dimensions") or []  # vLLM reads it, too
     if not isinstance(dimensions, list):
         raise InputError(f"{config_path}: matryoshka_dimensions is {dimensions!r}; it must be a list of numbers")

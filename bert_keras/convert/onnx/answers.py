@@ -150,6 +150,8 @@ class OnnxModel:
         pooled = ["pooler_output"] if "pooler_output" in self._outputs else []
         names = ("sequence_output", "pooled_output")
         outputs = dict(zip(names, self._run(packed, "last_hidden_state", *pooled), strict=False))
+        # Those of padding depend on the rows that share the call.
+        outputs["sequence_output"] *= packed["input_mask"][..., None].astype(np.float32)
         return {**outputs, "tokens": self.vocabulary[packed["input_ids"]]}
 
     def _embed(self, text: np.ndarray) -> Arrays:

@@ -96,6 +96,7 @@ def test_missing_fields_are_those_of_modernbert_base_and_listed_layers_are_read(
         ({"norm_bias": True}, "norm_bias is True; supported: False"),
         ({"classifier_activation": "silu"}, "classifier_activation and hidden_activation differ"),
         ({"layer_types": ["sliding_attention"] * 4}, "every n-th is 'full_attention', from the first"),
+        ({"rope_scaling": {"rope_type": "yarn", "factor": 4}}, "rope_scaling is {.*}; supported: None"),
         ({"rope_parameters": {"full_attention": {"rope_type": "yarn"}}}, "rope_type is 'yarn'; supported: 'default'"),
     ],
 )

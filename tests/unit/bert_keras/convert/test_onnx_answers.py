@@ -102,8 +102,9 @@ def assert_equal(servable, signatures, name, inputs):
         assert [dim.size for dim in info.tensor_shape.dim] == sizes_of_graph
         if value.dtype.kind == "f":
             kept = np.s_[:]
-            if key == "sequence_output":  # of padding nothing is promised
+            if key == "sequence_output":  # of padding the graph promises nothing
                 kept = ~np.isin(found["tokens"], [b"[PAD]", b"<pad>"])
+                assert not found[key][~kept].any()
             np.testing.assert_allclose(found[key][kept], value[kept], atol=TOLERANCE, err_msg=f"{name} {key}")
         else:
             np.testing.assert_array_equal(found[key], value, f"{name} {key}")
@@ -133,6 +134,15 @@ def test_every_task_type(kind, tmp_path):
     if kind == "tagging":  # a word may look like padding
         rows = RowModel(servable, "serving_default").answers([{"text": text} for text in ("see [PAD]", "a b c", "a")])
         assert [row["words"] for row in rows] == [["see", "[PAD]"], ["a", "b", "c"], ["a"]]
+
+
+def test_a_tagger_of_bytes_answers_a_text_without_words(tmp_path):
+    """Its tokenizer has a token for a word without characters."""
+    tokenizer, task = tiny_byte_bpe(), TASKS["tagging"]
+    model = drawn(task_type_of(task).create_model(sizes(tokenizer), task, SETTINGS, 0))
+    write_onnx(ModelFolder.in_memory(model, tokenizer, task=task, settings=SETTINGS), str(tmp_path), "none")
+    rows = RowModel(servable_of(tmp_path), "serving_default").answers([{"text": ""}, {"text": "a b"}, {"text": ""}])
+    assert [row["words"] for row in rows] == [[], ["a", "b"], []]
 
 
 @pytest.mark.parametrize(

@@ -105,6 +105,18 @@ def test_what_is_written_is_read(tmp_path, embedding):
     assert (tmp_path / "modules.json").exists() == (embedding != NO_EMBEDDING)
 
 
+@pytest.mark.parametrize(("theirs", "expected"), [(10, 10), (6, 8), (None, 8), (10**6, None)])
+def test_the_longer_of_both_lengths_is_read(tmp_path, theirs, expected):
+    """sentence-transformers cuts at its own length, whatever the tokenizer's is."""
+    write_folder("bert", golden("bert")["number"], tmp_path / "theirs")
+    folder = read_folder(str(tmp_path / "theirs"))
+    export(dataclasses.replace(folder, embedding=EmbeddingSettings("mean")), str(tmp_path / "ours"), "hf")
+    for name, field, length in (("sentence_bert", "max_seq_length", theirs), ("tokenizer", "model_max_length", 8)):
+        path = tmp_path / f"ours/{name}_config.json"
+        path.write_text(json.dumps((json.loads(path.read_text()) if path.exists() else {}) | {field: length}))
+    assert read_folder(str(tmp_path / "ours")).max_seq_length == expected
+
+
 def test_dimensions_that_vectors_may_be_cut_to_are_kept(tmp_path):
     write_folder("bert", golden("bert")["number"], tmp_path / "theirs", matryoshka_dimensions=[4, 2])
     folder = read_folder(str(tmp_path / "theirs"))

@@ -194,6 +194,13 @@ def test_a_tokenizer_json_that_says_otherwise_is_refused(tmp_path, kind, parts, 
         rules_of(tmp_path, vocabulary)
 
 
+def test_longer_words_than_have_tokens_here_are_a_remark(tmp_path):
+    vocabulary, fast, settings = KINDS["BERT"]
+    put(tmp_path, settings, changed(fast, model__max_input_chars_per_word=1000))
+    (remark,) = rules_of(tmp_path, vocabulary)[1]
+    assert "words of up to 1000 characters have tokens there; here up to 200" in remark
+
+
 def test_what_only_rare_texts_show_is_a_remark(tmp_path):
     fast = library()
     fast.add_special_tokens(["[CLS]", "[unused1]", "<e1>"])

@@ -42,6 +42,19 @@ def test_the_command_writes_a_deployment_of_a_run(push, tmp_path):
     assert contents(again) == files
 
 
+@pytest.mark.parametrize(
+    ("model", "name"), [("123", "model-123"), ("On", "model-on"), ("20.News", "model-20-news"), ("one", "one")]
+)
+def test_names_are_kubernetes_s(push, tmp_path, model, name):
+    """Of a Service they begin with a letter; in YAML `on` is no string."""
+    push(tmp_path / "serving", 1)
+    deploy("--model-dir", tmp_path / "serving", "--output", tmp_path / "out", "--model-name", model)
+    for file in ("kubernetes/service.yaml", "compose.yaml"):
+        text = (tmp_path / "out" / file).read_text()
+        assert re.search(rf"^ *name: {name}$", text, re.MULTILINE)
+    assert f"/models/{model}/".encode() in b"".join(contents(tmp_path / "out").values())
+
+
 def test_the_command_needs_no_tensorflow(push, tmp_path):
     push(tmp_path / "serving", 1)
     words = f"deploy tf-serving --model-dir {tmp_path}/serving --output {tmp_path}/out --ssl".split()

@@ -1,6 +1,8 @@
 """Several models, labels, and reloads by RPC and by file, with TensorFlow Serving's messages."""
 
+import gc
 import logging
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -291,6 +293,17 @@ def test_labels_of_unavailable_versions(bases: Path) -> None:
             models.reload([ModelConfig("a", bases / "a", labels=labels)])
         assert raised.value.code is grpc.StatusCode.FAILED_PRECONDITION
         assert str(raised.value) == NOT_AVAILABLE.format(7)
+    models.stop()
+
+
+def test_a_version_of_a_refused_configuration_is_dropped_silently(bases: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    models, unraised = ModelManager([ModelConfig("a", bases / "a")]), list[object]()
+    models.stores["a"].poll()
+    monkeypatch.setattr(sys, "unraisablehook", unraised.append)
+    with pytest.raises(ServingError):
+        models.reload([ModelConfig("a", bases / "a", VersionPolicy(latest=None)), ModelConfig("c", bases / "c")])
+    gc.collect()
+    assert not unraised and models.get(Target("a")).version == 2
     models.stop()
 
 
