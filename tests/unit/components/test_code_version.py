@@ -171,10 +171,22 @@ STAGES = [
     *("components.trainer.pretrain", "components.trainer.finetune"),
     *(f"components.{stage}.transforms" for stage in ("corpus_gen", "vocab_gen", "pretrain_example_gen")),
 ]
-# Arrays, protocols, engines and formats: a release rounds otherwise at most.
+# Arrays, protocols, engines, formats and locks: a release rounds otherwise at most.
 HARMLESS = {
-    *("apache_beam", "etils", "google", "google_crc32c", "grpc", "h5py", "jax", "keras", "keras_hub", "ml_dtypes"),
-    *("nncf", "numpy", "onnx", "onnxruntime", "openvino", "psutil", "pydantic", "rich", "safetensors", "scipy"),
+    *("apache_beam", "etils", "filelock", "google", "google_crc32c", "grpc", "h5py", "jax", "keras", "keras_hub"),
+    *(
+        "ml_dtypes",
+        "nncf",
+        "numpy",
+        "onnx",
+        "onnxruntime",
+        "openvino",
+        "psutil",
+        "pydantic",
+        "rich",
+        "safetensors",
+        "scipy",
+    ),
     *("seqeval", "sklearn", "tensorboard", "tensorflow", "tensorflow_metadata", "tensorflow_serving"),
     *("tensorflow_text", "tfx", "typing_extensions", "yaml"),
 }

@@ -116,21 +116,6 @@ def test_hidden_files_are_left_out_and_counted_unless_they_are_named(
     assert (f"left out {hidden} hidden file(s)" in capsys.readouterr().err) == bool(hidden)
 
 
-def test_linked_folders_are_left_out_and_counted_unless_they_are_named(tmp_path, capsys):
-    there, here = write(tmp_path / "there/a.txt"), write(tmp_path / "text/b.txt")
-    (tmp_path / "text/linked").symlink_to(tmp_path / "there")
-    (tmp_path / "text/one.txt").symlink_to(there)
-    assert paths(str(tmp_path / "text")) == [here, f"{tmp_path}/text/one.txt"]
-    told = f"{tmp_path}/text: left out 1 linked folder(s); --corpus {tmp_path}/text/linked reads the first one"
-    assert told in capsys.readouterr().err
-    assert paths(str(tmp_path / "text/linked")) == [f"{tmp_path}/text/linked/a.txt"]
-    assert paths(f"{tmp_path}/text/*.txt") == [here, f"{tmp_path}/text/one.txt"]
-    assert not capsys.readouterr().err
-    (tmp_path / "only").mkdir()
-    (tmp_path / "only/linked").symlink_to(tmp_path / "there")
-    assert f"has only 1 linked folder(s); --corpus {tmp_path}/only/linked reads" in refusal(str(tmp_path / "only"))
-
-
 def test_a_name_that_is_not_utf8(tmp_path):
     write(tmp_path / "b.txt")
     write(tmp_path / os.fsdecode(b"caf\xe9.txt"))
