@@ -5,6 +5,7 @@ cost nothing more.
 """
 
 import dataclasses
+import io
 import math
 import time
 import zlib
@@ -19,7 +20,7 @@ from bert_keras.convert.formats import read_folder
 from bert_keras.convert.model_folder import ModelFolder, check_tokenizer
 from bert_keras.data.array_batches import TEACHER_OUTPUTS, TEACHER_SPANS, TEACHER_TOKENS
 from bert_keras.errors import InputError
-from bert_keras.files import atomic_open
+from bert_keras.files import atomic_write_anywhere
 from bert_keras.finetuning.init_checkpoint import continues, initialize_encoder
 from bert_keras.finetuning.training import TrainedTask
 from bert_keras.notices import notify, tell
@@ -118,8 +119,9 @@ class Teacher:
         if not all(np.isfinite(values).all() for values in arrays.values()):
             raise InputError(f"{self.folder.path}: answers rows with NaN or infinity; give a teacher that works")
         if self.outputs_dir:
-            with atomic_open(str(path)) as file:
-                np.savez(file, **arrays)
+            archive = io.BytesIO()  # a file of a store cannot seek
+            np.savez(archive, **arrays)
+            atomic_write_anywhere(str(path), archive.getvalue())
         return arrays
 
     def labelled(self, rows: Sequence[TaskRow], batch_size: int) -> list[TaskRow]:

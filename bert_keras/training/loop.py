@@ -4,6 +4,7 @@ Keras' `fit` is not used: on TensorFlow it fails under strategies with several s
 exactly, and normalises and clips per replica (docs/decisions/0002-own-training-loop.md).
 """
 
+import io
 import itertools
 import math
 import os
@@ -14,7 +15,7 @@ import keras
 import numpy as np
 
 from bert_keras.errors import Diverged, Preempted
-from bert_keras.files import atomic_open
+from bert_keras.files import atomic_write_anywhere
 from bert_keras.models.backbone import BertBackbone
 from bert_keras.objectives.objective import Objective
 from bert_keras.training.backends.devices import Devices
@@ -184,8 +185,9 @@ class TrainingLoop:
         """Save the batch of a step whose loss or gradient is not finite; return the error message."""
         path = os.path.join(self.directory, f"not_finite_at_step_{step}.npz")
         if self.devices.worker == 0:
-            with atomic_open(path) as file:
-                np.savez(file, **next(phase.train_batches(step, self.config.seed)))  # type: ignore[arg-type]
+            archive = io.BytesIO()  # a file of a store cannot seek
+            np.savez(archive, **next(phase.train_batches(step, self.config.seed)))  # type: ignore[arg-type]
+            atomic_write_anywhere(path, archive.getvalue())
         loss = self.objective.metrics(sums)["loss"]
         problem = "the gradient is not finite" if math.isfinite(loss) else f"the loss is {loss}"
         return (

@@ -16,7 +16,8 @@ from pipeline.runs.run_dir import temporary_run_dir
 if TYPE_CHECKING:
     from bert_keras.jobs import PretrainJob
 
-_OF_OTHER_STAGES = ("corpus", "vocabulary", "examples", "data", "gate", "serving")
+# Others of `examples` and `vocabulary` must suit the model, and are compared with it.
+_OF_OTHER_STAGES = ("corpus.", "examples.masking.", "data.", "gate.", "serving.")
 
 
 def train(
@@ -46,7 +47,7 @@ def train(
     from pipeline.recipes.pretraining import recipe_of
 
     for setting in settings or []:
-        if setting.partition(".")[0].strip() in _OF_OTHER_STAGES:
+        if setting.strip().startswith(_OF_OTHER_STAGES):
             raise InputError(f"--set {setting}: `train` has the examples as they are, and no gate; leave it out")
     chosen = with_initial_model(recipe_of(recipe), init, cased, settings or [])
     for directory in examples:

@@ -68,7 +68,8 @@ def without_inputs(request: RunRequest) -> RunSpec:
 
     InputError: no such recipe or task, or an invalid setting.
     """
-    if request.vocab and request.cased is not None:
+    from_vocabulary = request.recipe in RECIPES and request.vocab and not (request.init or request.teacher)
+    if from_vocabulary and request.cased is not None:
         stated = f"vocabulary.lower_case={'false' if request.cased else 'true'}"
         request = dataclasses.replace(request, settings=(stated, *request.settings))
     if request.recipe not in RECIPES:

@@ -13,8 +13,9 @@ entities, is converted to IOB2, where every entity begins with B-; IOB2 is uncha
 in both. WNUT17's sentences also end at a line that contains only a tab. A language and a colon before every word of a
 file (WikiANN's `en:Falls`) are removed.
 
-A first column that counts the words (CoNLL-X: `1 TAB EU TAB B-ORG`) is left out, with a note; then of GermEval's two
-columns of tags the inner entities, which are scored apart there, and the lines that name a sentence's source.
+A first column that counts the words (CoNLL-X: `1 TAB EU TAB B-ORG`) is left out, with a note. GermEval's lines that
+name a sentence's source (`#`, a tab, a URL) are left out, and after them the last column: inner entities, which are
+scored apart there.
 
 A text is its words joined by blanks, and splits into the same words: Unicode white space inside a word (as defined by
 `str.isspace`, which includes BERT's) is removed; a word of nothing else becomes U+FFFD. A file with one column has no
@@ -47,9 +48,6 @@ def read_conll(file: BinaryIO) -> ReadRows:
     if _is_numbered([[line.columns for line in lines] for _, lines in sentences]):
         sentences = [(n, [line._replace(columns=line.columns[1:]) for line in lines]) for n, lines in sentences]
         yield Note("", "a first column that counts the words, left out")
-        if _has_inner([line.columns for _, lines in sentences for line in lines]):
-            sentences = [(n, [line._replace(columns=line.columns[:2]) for line in lines]) for n, lines in sentences]
-            yield Note("", "a last column of inner entities, left out")
     prefix = _language([line.columns[0] for _, lines in sentences for line in lines if line.columns])
     for number, (document, lines) in enumerate(sentences):
         try:
@@ -70,15 +68,16 @@ class _WordError(RowError):
 
 def _sentences(file: BinaryIO) -> Iterator[tuple[int, list[_Line]]]:
     """Yield (number of the document, from 1, or 0 if none is marked; lines of words) of each sentence."""
-    document = 0
+    document, kept = 0, None
     lines: list[_Line] = []
     for number, raw in enumerate(iter(file.readline, b""), 1):
         content = raw.removeprefix(BOM).strip(b"\r\n") if number == 1 else raw.strip(b"\r\n")
         if content.startswith(_SOURCE):
+            kept = 3  # without inner entities
             continue
         starts_document = content.startswith(_DOCUMENT_START.encode())
         if content.strip(_BLANKS) and not starts_document:
-            lines.append(_Line(f"line {number}", _columns(content)))
+            lines.append(_Line(f"line {number}", _columns(content)[:kept]))
             continue
         if lines:
             yield document, lines
@@ -107,13 +106,6 @@ def _is_numbered(sentences: list[list[list[str]]]) -> bool:
             return False
         several = several or len(numbers) > 1
     return several
-
-
-def _has_inner(columns: list[list[str]]) -> bool:
-    """Tell if the columns are a word, its tag, and that of an entity within, of the same types."""
-    if any(len(line) != 3 or not all(map(_TAG.fullmatch, line[1:])) for line in columns):
-        return False
-    return {line[2][2:] for line in columns} <= {line[1][2:] for line in columns}
 
 
 def _language(words: list[str]) -> str:

@@ -54,10 +54,13 @@ def test_a_folder_has_one_training_at_a_time(jobs, examples, tmp_path):
 
 
 def test_settings_of_other_stages_are_refused(jobs, examples, tmp_path):
-    for setting in ("examples.masking.masked_lm_prob=0.9", "gate.max_mlm_perplexity=1", " vocabulary.lower_case=false"):
+    for setting in ("examples.masking.masked_lm_prob=0.9", "gate.max_mlm_perplexity=1", " corpus.reread=true"):
         with pytest.raises(InputError, match=f"--set {setting}: `train` has the examples as they are, and no gate"):
             train("tiny_cpu", [str(examples)], str(tmp_path / "out"), [setting])
     assert not jobs
+    short = ["model.max_position_embeddings=64", "examples.max_seq_length=64"]
+    train("tiny_cpu", [str(examples)], str(tmp_path / "out"), short)
+    assert jobs[0].model.max_position_embeddings == 64
 
 
 def test_an_initial_model_is_exported_once_to_any_file_system(jobs, examples, tmp_path, monkeypatch):

@@ -187,6 +187,8 @@ def test_a_given_vocabulary_has_the_given_case(cased):
     assert without_inputs(request).recipe.vocabulary.lower_case == (not cased)
     request = dataclasses.replace(request, settings=("vocabulary.lower_case=false",))
     assert not without_inputs(request).recipe.vocabulary.lower_case
+    # A task has no vocabulary of its own: its command says so.
+    assert without_inputs(RunRequest("sst-2", "/runs", vocab="vocab.txt", cased=cased)).request.vocab
 
 
 def test_a_compiled_run_keeps_the_recipe_that_it_ran_with(init, tmp_path):
