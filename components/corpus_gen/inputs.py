@@ -175,8 +175,9 @@ def _match(pattern: str, option: str) -> list[InputFile]:
             first = next(file.path for file in matches if is_hidden(file.path, candidate))
             what = f"{count:,} hidden file(s) (names that begin with '.')"
             left_out.append(f"{what}; {option} {first} reads the first one")
-        folders = (os.path.join(root, name) for root, names, _ in os.walk(given) for name in sorted(names))
-        if candidate.endswith("/**") and (links := [folder for folder in folders if os.path.islink(folder)]):
+        walked = os.walk(given) if candidate.endswith("/**") else ()
+        folders = (os.path.join(root, name) for root, names, _ in walked for name in sorted(names))
+        if links := [path for path in folders if os.path.islink(path) and not is_hidden(path, candidate)]:
             left_out.append(f"{len(links):,} linked folder(s); {option} {links[0]} reads the first one")
         if files:
             for what in left_out:

@@ -59,7 +59,7 @@ class Executor(executor.Executor):
         if input_dict.get("reference_examples"):
             examples = artifact_utils.get_single_uri(input_dict["reference_examples"])
             figures["reference"] = {
-                "examples": min(REFERENCE_EXAMPLES, _examples_of(examples)),
+                "examples": min(REFERENCE_EXAMPLES, _examples_of(examples, judged.limit)),
                 "max_forgetting": judged.limit,
                 **_figures(folders, examples, judged.of, REFERENCE_EXAMPLES),
             }
@@ -89,10 +89,11 @@ def _compare(judged: Judgement, input_dict: dict, output_dict: dict) -> None:
     _write(TEACHER_FILE, figures, output_dict, missed=results.below_teacher(figures))
 
 
-def _examples_of(folder: str) -> int:
-    if count := ExampleSpec.load(folder).eval_examples:
-        return count
-    raise StageError("--reference-corpus: no examples could be made of this text; give more")
+def _examples_of(folder: str, limit: float | None) -> int:
+    count = ExampleSpec.load(folder).eval_examples
+    if not count and limit is not None:
+        raise StageError("--reference-corpus: gate.max_forgetting needs examples, and this text makes none; give more")
+    return count
 
 
 def _figures(models: dict[str, str], examples: str, part: str, most: int | None = None) -> dict[str, float | None]:

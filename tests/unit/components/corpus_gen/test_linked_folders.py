@@ -14,11 +14,11 @@ def paths(pattern):
 @pytest.fixture
 def folders(tmp_path):
     """The folder `text` has a file, a linked file and a linked folder; `only` has a linked folder."""
-    for name in ("there", "text", "only"):
+    for name in ("there", "text", "text/.hidden", "only"):
         (tmp_path / name).mkdir()
     for name in ("there/a.txt", "text/b.txt"):
         (tmp_path / name).write_text("A sentence of text.\n")
-    for name in ("text/linked", "only/linked"):
+    for name in ("text/linked", "text/.hidden/linked", "only/linked"):
         (tmp_path / name).symlink_to(tmp_path / "there")
     (tmp_path / "text/one.txt").symlink_to(tmp_path / "there/a.txt")
     return tmp_path

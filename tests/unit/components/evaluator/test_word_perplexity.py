@@ -65,11 +65,11 @@ def test_tokens_per_word_of_a_source(tmp_path):
     assert found == [2.1, 3.0, 1.2]
 
 
-def test_a_reference_without_examples_is_refused(monkeypatch):
+def test_a_reference_without_examples_judges_nothing(monkeypatch):
     monkeypatch.setattr(component.ExampleSpec, "load", lambda folder: types.SimpleNamespace(eval_examples=int(folder)))
-    assert component._examples_of("7") == 7
-    with pytest.raises(StageError, match="--reference-corpus: no examples could be made of this text; give more"):
-        component._examples_of("0")
+    assert component._examples_of("7", 0.1) == 7 and component._examples_of("0", None) == 0
+    with pytest.raises(StageError, match=r"--reference-corpus: gate\.max_forgetting needs examples"):
+        component._examples_of("0", 0.1)
 
 
 def test_a_model_without_evaluate_has_no_loss(tmp_path, examples):
